@@ -1,0 +1,49 @@
+# Everything runs in .venv, which each target sets up when pyproject.toml or constraints.txt changed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help setup demo serve test check lint types bench-kernels proto wheel clean
+
+help:
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ -/'
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[server,bench,dev]'
+	touch $(STAMP)
+
+setup: $(STAMP) ## make the environment in .venv
+
+demo: $(STAMP) ## start the server on the embedded model and run a real agent session
+	$(BIN)/python -m sessile.bench_agent.demo
+
+serve: $(STAMP) ## start the server on the embedded model
+	$(BIN)/sessile serve
+
+test: $(STAMP) ## run all tests
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+	$(BIN)/pyright
+
+check: lint types test ## ruff, mypy, pyright and the tests
+
+bench-kernels: $(STAMP) ## measure the kernels against this machine's limits
+	$(BIN)/python -m sessile.kernels.bench
+
+proto: $(STAMP) ## generate the stubs of server/proto/session.proto
+	cd .import-root && ../$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --grpc_python_out=. --mypy_out=. sessile/server/proto/session.proto
+
+wheel: $(STAMP)
+	$(BIN)/python -m build
+
+clean:
+	rm -rf dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

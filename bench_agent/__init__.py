@@ -1,0 +1,1 @@
+"""bench-agent: measures servers as agents use them."""

@@ -1,0 +1,1 @@
+"""The server: gRPC and HTTP front, text handling, models and the engine."""

@@ -1,0 +1,159 @@
+"""What the front and the engine say to each other: msgspec Structs, msgpack on the wire.
+
+Front → engine: ``SubmitTurn``, ``AbortTurn``, ``Shutdown``. Engine → front: ``LoadProgress``, ``EngineReady``,
+``TurnOutputs`` (what one step produced), ``EngineFailed``. The engine never sees text.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from .sampling_params import SamplingParams
+
+
+class FinishReason(enum.StrEnum):
+    """Why a turn ended."""
+
+    STOP = "stop"  # an end-of-turn token, a stop token or a stop string
+    LENGTH = "length"  # max_tokens or the context's end
+    ABORTED = "aborted"  # the client went away or cancelled
+
+
+class Priority(enum.IntEnum):
+    """Class of a turn; lower runs first."""
+
+    INTERACTIVE = 0
+    BACKGROUND = 1
+    BATCH = 2
+
+
+class TokensBySource(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the KV of the prompt's tokens came from, counted once, at admission. The parts sum to the prompt."""
+
+    device: int = 0
+    host: int = 0
+    disk: int = 0
+    shared: int = 0
+    in_flight: int = 0  # computed for another turn while this one waited for it
+    computed: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.device + self.host + self.disk + self.shared + self.in_flight + self.computed
+
+    @property
+    def cached(self) -> int:
+        """Tokens that this turn did not compute."""
+        return self.total - self.computed
+
+
+class TurnUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """What one turn cost. Times are seconds on the engine's clock."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    tokens_by_source: TokensBySource
+    queue_s: float = 0.0
+    load_s: float = 0.0
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    preemptions: int = 0
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True):
+    """Log probabilities (natural) of one sampled token and of the likeliest alternatives, likeliest first."""
+
+    logprob: float
+    top_token_ids: tuple[int, ...]
+    top_logprobs: tuple[float, ...]
+
+
+class SubmitTurn(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Continue ``token_ids`` (the whole prompt). Turns of one ``cache_salt`` share KV; others never do."""
+
+    turn_id: str
+    token_ids: list[int]
+    sampling: SamplingParams
+    cache_salt: str = ""
+    priority: Priority = Priority.INTERACTIVE
+
+
+class AbortTurn(msgspec.Struct, frozen=True, tag=True):
+    """Stop a turn within one step. Its finished blocks stay in the cache. Unknown ids are ignored."""
+
+    turn_id: str
+
+
+class Shutdown(msgspec.Struct, frozen=True, tag=True):
+    """Leave after the present step."""
+
+
+class TurnOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """New tokens of one turn. ``usage`` stands in the last output only, the one with a ``finish_reason``."""
+
+    turn_id: str
+    token_ids: list[int]
+    logprobs: list[TokenLogprobs] | None = None
+    finish_reason: FinishReason | None = None
+    usage: TurnUsage | None = None
+
+
+class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Counters since the engine's start, and gauges of this moment."""
+
+    steps: int = 0
+    running: int = 0
+    waiting: int = 0
+    total_blocks: int = 0
+    free_blocks: int = 0
+    cached_blocks: int = 0
+    used_blocks: int = 0
+    evicted_blocks: int = 0
+    preemptions: int = 0
+    prompt_tokens_by_source: TokensBySource = TokensBySource()
+    generated_tokens: int = 0
+    step_s: float = 0.0  # seconds spent in steps
+    model_s: float = 0.0  # of these, in the model
+
+
+class TurnOutputs(msgspec.Struct, frozen=True, tag=True):
+    """What one step produced."""
+
+    outputs: list[TurnOutput]
+    stats: EngineStats
+
+
+class EngineReady(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """The model is loaded and the pool allocated."""
+
+    model: str
+    fingerprint: str
+    device: str
+    dtype: str
+    vocab_size: int
+    context_length: int
+    block_size: int
+    num_blocks: int
+    kernels: dict[str, str]  # op -> implementation that serves it
+
+
+class LoadProgress(msgspec.Struct, frozen=True, tag=True):
+    """What the engine is doing while it starts."""
+
+    stage: str
+    fraction: float
+
+
+class EngineFailed(msgspec.Struct, frozen=True, tag=True):
+    """The engine cannot start or go on; it exits after this message."""
+
+    error: str
+    remedy: str | None = None
+
+
+ToEngine = SubmitTurn | AbortTurn | Shutdown
+FromEngine = EngineReady | LoadProgress | TurnOutputs | EngineFailed

@@ -1,0 +1,107 @@
+"""The errors of Sessile.
+
+    SessileError
+    ├── ConfigError            a key of the configuration, a flag or an environment variable
+    ├── ModelError             a model's files: missing, damaged, of another shape, of an unknown family
+    ├── RequestError           a request that can never succeed as it stands
+    │   └── ContextOverflow    more tokens than the model's context or the KV pool can hold
+    ├── SessionError
+    │   ├── SessionNotFound    unknown, closed, or another tenant's
+    │   ├── SessionBusy        a turn is running
+    │   ├── StaleVersion       ``expected_version`` is not the session's version
+    │   └── ModelChanged       the session was written with another model or tokenizer
+    ├── StoreError             the session store cannot be read or written
+    ├── CapacityError          queue or budget full; try again later
+    ├── Draining               the server is shutting down
+    └── EngineError            the engine died or is restarting
+
+Each says what is wrong in one sentence, names the field where there is one, and says what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class SessileError(Exception):
+    """Base of all errors that a user may see.
+
+    ``field`` is the path of the offending input (``"sampling.temperature"``), ``remedy`` what to do instead and
+    ``retry_after_s`` after how many seconds the same request may succeed (None: never, as it stands).
+    """
+
+    def __init__(
+        self, message: str, *, field: str | None = None, remedy: str | None = None, retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+        self.remedy = remedy
+        self.retry_after_s = retry_after_s
+
+    def __str__(self) -> str:
+        return self.message if self.remedy is None else f"{self.message} ({self.remedy})"
+
+
+class ConfigError(SessileError):
+    """The configuration cannot be used; ``field`` is the key."""
+
+
+class ModelError(SessileError):
+    """A model cannot be loaded; the message names the file or the tensor."""
+
+
+class RequestError(SessileError):
+    """The request can never succeed as it stands; ``field`` names what to change."""
+
+
+class ContextOverflow(RequestError):
+    """The prompt, or the prompt and the tokens asked for, exceed ``limit`` tokens."""
+
+    def __init__(self, message: str, *, limit: int, field: str | None = None, remedy: str | None = None) -> None:
+        super().__init__(message, field=field, remedy=remedy)
+        self.limit = limit
+
+
+class SessionError(SessileError):
+    """Base of the errors about one session."""
+
+
+class SessionNotFound(SessionError):
+    """No such open session for this tenant."""
+
+
+class SessionBusy(SessionError):
+    """A turn is running in this session; it is not disturbed."""
+
+
+class StaleVersion(SessionError):
+    """The caller's ``expected_version`` is not the session's version."""
+
+    def __init__(self, message: str, *, expected: int, actual: int) -> None:
+        super().__init__(message, field="expected_version", remedy="Get the session and decide again")
+        self.expected = expected
+        self.actual = actual
+
+
+class ModelChanged(SessionError):
+    """The session's tokens belong to another model or tokenizer."""
+
+    def __init__(self, message: str, *, session_fingerprint: str, server_fingerprint: str) -> None:
+        super().__init__(message, field="model", remedy="serve the session's model, or open a new session")
+        self.session_fingerprint = session_fingerprint
+        self.server_fingerprint = server_fingerprint
+
+
+class StoreError(SessileError):
+    """The session store cannot be read or written."""
+
+
+class CapacityError(SessileError):
+    """A queue or a budget is full; ``retry_after_s`` says when to try again."""
+
+
+class Draining(SessileError):
+    """The server is shutting down and takes no new work."""
+
+
+class EngineError(SessileError):
+    """The engine died or is restarting; the turn may be sent again after ``retry_after_s``."""
