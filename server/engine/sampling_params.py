@@ -35,7 +35,7 @@ class SamplingParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         checks = (
             (
                 "temperature",
-                math.isfinite(self.temperature) and 0.0 <= self.temperature <= 100.0,
+                0.0 <= self.temperature <= 100.0,
                 "a number from 0 to 100",
             ),
             ("top_k", self.top_k >= 0, "0 (off) or more"),
