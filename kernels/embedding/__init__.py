@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from ..linear import PackedLinear
+from ..backend import cpu_library
+from ..cpu.library import pointer
+from ..linear import PackedLinear, WeightForm
 from . import reference
 
 
@@ -13,4 +16,12 @@ def embedding(token_ids: Tensor, table: PackedLinear) -> Tensor:
 
     Raises: IndexError for an id outside the vocabulary.
     """
-    return reference.embedding(token_ids, table.dequantise())
+    if token_ids.numel() and not 0 <= int(token_ids.min()) <= int(token_ids.max()) < table.out_features:
+        raise IndexError(f"a token id lies outside the vocabulary of {table.out_features}")
+    library = None if table.form is WeightForm.ROWS else cpu_library(token_ids.device)
+    if library is None:
+        return reference.embedding(token_ids, table.storage)
+    out = torch.empty(token_ids.numel(), table.in_features, dtype=torch.float32)
+    ids = pointer(token_ids, torch.int64)
+    library.call("sessile_embedding", table.args, ids, token_ids.numel(), pointer(out))
+    return out

@@ -6,8 +6,13 @@ and among others.
 
 from __future__ import annotations
 
+import ctypes
+
+import torch
 from torch import Tensor
 
+from ..backend import cpu_library
+from ..cpu.library import LinearArgs, pointer
 from . import reference
 from .packed import PackedLinear, WeightForm, pack
 from .weights import DenseWeight, Int4Weight, Int8Weight, Weight, concatenate
@@ -30,6 +35,15 @@ def linear(x: Tensor, packed: PackedLinear, bias: Tensor | None = None, residual
 
     ``x`` [T, K] float32, ``bias`` [N] float32, ``residual`` [T, N] float32. Raises: ValueError for other shapes.
     """
+    out_shape = (x.shape[0], packed.out_features)
     if x.dim() != 2 or x.shape[1] != packed.in_features:
         raise ValueError(f"x is {tuple(x.shape)}, the layer takes [T, {packed.in_features}]")
-    return reference.linear(x, packed.dequantise(), bias, residual)
+    if (bias is not None and bias.shape != out_shape[1:]) or (residual is not None and residual.shape != out_shape):
+        raise ValueError(f"bias and residual do not fit {out_shape}")
+    library = None if packed.form is WeightForm.ROWS else cpu_library(x.device)
+    if library is None:
+        return reference.linear(x, packed.storage, bias, residual)
+    out = torch.empty(out_shape, dtype=torch.float32)
+    addends = (pointer(bias), pointer(residual), pointer(out))
+    library.call("sessile_linear", LinearArgs(pointer(x), x.shape[0], ctypes.pointer(packed.args), *addends))
+    return out
