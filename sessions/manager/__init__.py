@@ -1,0 +1,53 @@
+"""The session manager: a turn's way from a request to committed tokens."""
+
+from __future__ import annotations
+
+from .requests import (
+    Appended,
+    AppendRequest,
+    CloseRequest,
+    CompletionRequest,
+    ForkRequest,
+    GenerateRequest,
+    ListSessions,
+    MessagesInput,
+    Mutation,
+    OpenSession,
+    RollbackRequest,
+    SessionPage,
+    SessionView,
+    StopCause,
+    TextDelta,
+    TextInput,
+    TokenIdsInput,
+    ToolResultInput,
+    TurnEvent,
+    TurnFinished,
+    TurnInput,
+)
+from .service import Sessions
+
+__all__ = [
+    "AppendRequest",
+    "Appended",
+    "CloseRequest",
+    "CompletionRequest",
+    "ForkRequest",
+    "GenerateRequest",
+    "ListSessions",
+    "MessagesInput",
+    "Mutation",
+    "OpenSession",
+    "RollbackRequest",
+    "SessionPage",
+    "SessionView",
+    "Sessions",
+    "StopCause",
+    "TextDelta",
+    "TextInput",
+    "TokenIdsInput",
+    "ToolResultInput",
+    "TurnEvent",
+    "TurnFinished",
+    "TurnInput",
+]
