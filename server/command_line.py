@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from ..sessions.errors import ConfigError
 from .config import CONFIG_VARIABLE, all_settings
-from .settings import Setting, suggest
+from .settings import Setting, shown_size, suggest
 
 COMMANDS = {
     "serve": "serve a model over HTTP and gRPC",
@@ -114,9 +114,15 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
 
 
 def _help(setting: Setting) -> str:
-    default = "auto" if setting.default is None else setting.default
-    if isinstance(default, tuple):
-        default = ",".join(default)
+    match setting.default:
+        case None:
+            return setting.description
+        case tuple() as items:
+            default = ",".join(items)
+        case int() as size if setting.is_size:
+            default = shown_size(size)
+        case value:
+            default = _text(value)
     return f"{setting.description} (default: {default})".replace("%", "%%")
 
 

@@ -93,6 +93,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     def validate(self) -> None:
         """What no single key can see. Raises ConfigError."""
+        self.engine.validate()
         if self.http.port == self.grpc.port != 0:
             raise ConfigError(
                 f"HTTP and gRPC both listen on port {self.http.port}",

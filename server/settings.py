@@ -7,6 +7,7 @@ Struct is at once a key, a variable and a flag, with its type, its bounds and it
 from __future__ import annotations
 
 import difflib
+import enum
 import math
 import re
 import types
@@ -55,8 +56,8 @@ class Setting:
         bare = _unwrap(member)[0]
         if self.is_size:
             return "size"
-        if get_origin(bare) is Literal:
-            return "|".join(str(choice) for choice in get_args(bare))
+        if choices := _choices(bare):
+            return "|".join(choices)
         if _is_list(self.type):
             return "list"
         return {int: "int", float: "float", bool: "bool", str: "text", Path: "path"}[bare]
@@ -107,6 +108,14 @@ class Setting:
         return _expectation(self.type)
 
 
+def shown_size(size: int) -> str:
+    """``size`` bytes in the largest binary unit that divides it."""
+    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if size and size % 1024**power == 0:
+            return f"{size // 1024**power}{unit}"
+    return str(size)
+
+
 def settings_of(config: type[msgspec.Struct]) -> tuple[Setting, ...]:
     """The table of a configuration whose fields are its parts, in the order of their definition.
 
@@ -151,6 +160,15 @@ def _members(hint: Any) -> tuple[Any, ...]:
     return get_args(bare) if get_origin(bare) in (Union, types.UnionType) else (hint,)
 
 
+def _choices(bare: Any) -> tuple[str, ...]:
+    """The values of an enumeration or a Literal; empty for other types."""
+    if get_origin(bare) is Literal:
+        return tuple(str(choice) for choice in get_args(bare))
+    if isinstance(bare, type) and issubclass(bare, enum.Enum):
+        return tuple(str(member.value) for member in bare)
+    return ()
+
+
 def _is_optional(hint: Any) -> bool:
     return type(None) in _members(hint)
 
@@ -173,8 +191,8 @@ def _expectation(hint: Any) -> str:
 
 def _expectation_of_one(hint: Any) -> str:
     bare, metas = _unwrap(hint)
-    if get_origin(bare) is Literal:
-        return "one of " + ", ".join(str(choice) for choice in get_args(bare))
+    if choices := _choices(bare):
+        return "one of " + ", ".join(choices)
     if get_origin(bare) in (tuple, list):
         return "a list of texts (in a flag or a variable: separated by commas)"
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}

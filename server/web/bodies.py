@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 import msgspec
 from msgspec import UNSET, Meta
 
+Int = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 NoEffect = Annotated[Any, Meta(description="Accepted; no effect here.", extra={"effect": "none"})]
 One = Annotated[Any, Meta(description="Only 1.", extra={"only": (1, None)})]
 Zero = Annotated[Any, Meta(description="Only 0.", extra={"only": (0, None)})]
@@ -79,13 +80,13 @@ class _SharedFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     stream_options: StreamOptions | None = None
     temperature: Annotated[float, Meta(description="0 is greedy.")] | None = None
     top_p: float | None = None
-    top_k: Annotated[int, Meta(description="0 or left out: off.")] | None = None
+    top_k: Annotated[Int, Meta(description="0 or left out: off.")] | None = None
     min_p: float | None = None
-    seed: int | None = None
+    seed: Int | None = None
     stop: Annotated[str | list[str] | None, Meta(description="One string or several.")] = None
-    stop_token_ids: list[int] | None = None
-    max_tokens: int | None = None
-    min_tokens: int | None = None
+    stop_token_ids: list[Int] | None = None
+    max_tokens: Int | None = None
+    min_tokens: Int | None = None
     ignore_eos: Annotated[bool | None, Meta(description="Go on past the model's own end of turn.")] = False
     n: One = UNSET
     presence_penalty: Zero = UNSET
@@ -106,9 +107,9 @@ class ChatBody(_SharedFields, frozen=True, forbid_unknown_fields=True, kw_only=T
     """The body of ``POST /v1/chat/completions``."""
 
     messages: list[ChatMessage]
-    max_completion_tokens: int | None = None
+    max_completion_tokens: Int | None = None
     logprobs: bool | None = False
-    top_logprobs: int | None = None
+    top_logprobs: Int | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: Annotated[Any, Meta(description='"auto", or "none": the tools are not shown to the model.')] = None
     chat_template_kwargs: dict[str, Any] | None = None
@@ -128,9 +129,9 @@ class CompletionBody(_SharedFields, frozen=True, forbid_unknown_fields=True, kw_
     """The body of ``POST /v1/completions``."""
 
     prompt: Annotated[
-        str | list[str | int | list[int]], Meta(description="One text, or one list of token ids; not several.")
+        str | list[str | Int | list[Int]], Meta(description="One text, or one list of token ids; not several.")
     ]
-    logprobs: Annotated[int, Meta(description="How many alternatives to report for each token.")] | None = None
+    logprobs: Annotated[Int, Meta(description="How many alternatives to report for each token.")] | None = None
     best_of: One = UNSET
     echo: Off = UNSET
     suffix: Nothing = UNSET

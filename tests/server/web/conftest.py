@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 import httpx
 import pytest
-
 from sessile.server.config import HttpConfig
 from sessile.server.engine.messages import (
     EngineReady,
