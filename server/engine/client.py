@@ -130,6 +130,7 @@ class EngineClient:
         self.state = EngineState.STARTING
         self.stats = EngineStats()
         self.restarts = 0
+        self._closing = asyncio.Event()
 
     @property
     def info(self) -> EngineReady:
@@ -198,6 +199,7 @@ class EngineClient:
 
     async def close(self) -> None:
         """Stop the engine. Open turns fail."""
+        self._closing.set()
         self._set_state(EngineState.CLOSED)
         if self._child is not None:
             with contextlib.suppress(zmq.ZMQError):
@@ -211,9 +213,9 @@ class EngineClient:
     async def _supervise(self) -> None:
         """Run one engine after another until closed, or until one cannot start at all."""
         failures_in_a_row = 0
-        while self.state is not EngineState.CLOSED:
+        while True:
             became_ready = await self._run_child()
-            if self.state is EngineState.CLOSED:
+            if self._closing.is_set():
                 break
             if self._failure is not None or (self._info is None and not became_ready):
                 self._set_state(EngineState.FAILED)
@@ -223,7 +225,9 @@ class EngineClient:
             self.restarts += 1
             delay = RESTART_DELAYS_S[min(failures_in_a_row, len(RESTART_DELAYS_S)) - 1]
             logger.error("the engine died; a new one starts in %.0f s", delay)
-            await asyncio.sleep(delay)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), delay)
+                break
 
     async def _run_child(self) -> bool:
         """One engine's life; True if it became ready."""
@@ -251,7 +255,7 @@ class EngineClient:
                         queue.put_nowait(output)
             case EngineReady():
                 self._info = message
-                if self.state is not EngineState.CLOSED:
+                if not self._closing.is_set():
                     self._set_state(EngineState.READY)
             case LoadProgress(stage, fraction):
                 if self._on_progress is not None:

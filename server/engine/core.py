@@ -90,6 +90,7 @@ class EngineCore:
         if sequence is not None:
             self._finish(sequence, FinishReason.ABORTED)
 
+    @torch.inference_mode()
     def step(self) -> list[TurnOutput]:
         """Compute one step and return the new tokens of each turn that got any, and the turns that ended."""
         started = self._clock()

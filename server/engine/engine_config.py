@@ -71,6 +71,10 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
                 raise ConfigError(
                     f"engine.{key} is {getattr(self, key)}", field=f"engine.{key}", remedy=f"it must be {least} or more"
                 )
+        if self.block_size % 16:
+            raise ConfigError(
+                f"engine.block_size is {self.block_size}", field="engine.block_size", remedy="use a multiple of 16"
+            )
         if self.max_batch_tokens < self.max_sequences:
             raise ConfigError(
                 f"engine.max_batch_tokens ({self.max_batch_tokens}) is less than engine.max_sequences "

@@ -26,7 +26,7 @@ class KVCache:
     def copy(self, copies: Iterable[BlockCopy]) -> None:
         """Do the copies on write, in order."""
         for copy in copies:
-            copy_block_prefix(self.pool, copy.source, copy.target, copy.num_tokens, self.layout)
+            copy_block_prefix(self.pool, copy.source, copy.target, copy.num_tokens, self.layout.head_dim)
 
 
 def blocks_in(memory_bytes: int, layout: KVLayout) -> int:

@@ -37,6 +37,5 @@ class ModelRunner:
 
     def run(self, batch: StepBatch) -> torch.Tensor:
         """Compute the batch, writing its KV to the pool; returns logits [len(batch.sampling), vocab_size] float32."""
-        with torch.inference_mode():
-            hidden = self._model.forward(batch.token_ids, batch.attention, self._kv_cache.pool)
-            return self._model.logits(hidden[batch.logits_rows])
+        hidden = self._model.forward(batch.token_ids, batch.attention, self._kv_cache.pool)
+        return self._model.logits(hidden[batch.logits_rows])

@@ -42,7 +42,7 @@ class EngineProcess:
 
     def __init__(self, config: EngineConfig, inbox: str, outbox: str) -> None:
         self._config = config
-        context = zmq.Context.instance()
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         self._inbox = context.socket(zmq.PULL)
         self._inbox.connect(inbox)
         self._outbox = context.socket(zmq.PUSH)

@@ -40,7 +40,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.cache = PrefixCache(self.pool, self.tree, BLOCK_SIZE)
         self.memory: dict[tuple[int, int], tuple[str, tuple[int, ...]]] = {}
         self.live: list[Running] = []
-        self.ever_computed: set[tuple[str, tuple[int, ...]]] = set()
+        self.cached: set[tuple[str, tuple[int, ...]]] = set()  # prefixes that the tree was given
 
     def holds(self, salt: str, tokens: list[int], blocks: list[int], stop: int) -> bool:
         return all(
@@ -51,10 +51,13 @@ class CacheMachine(RuleBasedStateMachine):
         for i in range(turn.num_computed, stop):
             content = (turn.salt, tuple(turn.tokens[: i + 1]))
             self.memory[turn.held.block_ids[i // BLOCK_SIZE], i % BLOCK_SIZE] = content
-            self.ever_computed.add(content)
         turn.num_computed = stop
         key = pack_tokens(turn.tokens[turn.held.num_cached_tokens : stop])
         self.cache.commit(turn.held, key, stop)
+        self.note_cached(turn, turn.held.num_cached_tokens)
+
+    def note_cached(self, turn: Running, stop: int) -> None:
+        self.cached.update((turn.salt, tuple(turn.tokens[:n])) for n in range(1, stop + 1))
 
     @rule(target=running, salt=SALTS, tokens=TOKENS, spare=st.integers(0, 3))
     def admit(self, salt: str, tokens: list[int], spare: int):
@@ -65,10 +68,8 @@ class CacheMachine(RuleBasedStateMachine):
         blocks = match.blocks + ([] if match.partial_block is None else [match.partial_block])
         assert self.holds(salt, tokens, blocks, match.num_tokens)
         assert match.num_tokens <= len(tokens) - 1
-        if self.tree.num_evicted == 0:
-            best = max((n for n in range(len(tokens)) if (salt, tuple(tokens[:n])) in self.ever_computed), default=0)
-            committed = max((t.held.num_cached_tokens for t in self.live), default=0)
-            assert match.num_tokens == best or best <= committed + BLOCK_SIZE or self.live
+        best = max((n for n in range(len(tokens)) if (salt, tuple(tokens[:n])) in self.cached), default=0)
+        assert match.num_tokens == best if self.tree.num_evicted == 0 else match.num_tokens <= best
         admitted = self.cache.admit(match, len(tokens), spare)
         if admitted is None:
             assert self.cache.num_available < self.cache.blocks_for(len(tokens)) - len(match.blocks) + spare + 1
@@ -100,6 +101,7 @@ class CacheMachine(RuleBasedStateMachine):
         key = pack_tokens(turn.tokens[turn.held.num_cached_tokens : turn.num_computed])
         self.cache.release(turn.held, key, turn.num_computed)
         self.live.remove(turn)
+        self.note_cached(turn, turn.num_computed)
         assert self.tree.num_evicted == evicted
         again = self.cache.match(turn.salt, pack_tokens(turn.tokens[: turn.num_computed]))
         assert again.num_tokens == turn.num_computed, "what was computed is not found again"

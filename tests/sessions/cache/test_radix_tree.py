@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -35,7 +36,7 @@ def test_keys_order_like_token_sequences() -> None:
     rng = random.Random(5)
     sequences = [[rng.randrange(70000) for _ in range(rng.randrange(6))] for _ in range(300)]
     assert sorted(sequences) == [unpack_tokens(key) for key in sorted(map(pack_tokens, sequences))]
-    for left, right in zip(sequences, sequences[1:], strict=False):
+    for left, right in itertools.pairwise(sequences):
         expected = 0
         while expected < min(len(left), len(right)) and left[expected] == right[expected]:
             expected += 1
