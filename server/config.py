@@ -19,17 +19,18 @@ from msgspec import Meta
 from ..sessions.errors import ConfigError
 from .engine.engine_config import EngineConfig
 from .settings import ENVIRONMENT_PREFIX, Setting, settings_of, suggest
+from .web.http_config import HttpConfig
 
 CONFIG_VARIABLE = "SESSILE_CONFIG"
 Port = Annotated[int, Meta(ge=0, le=65535)]
-Count = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(ge=0)]
 _Values = Iterator[tuple[Setting, str, Any]]  # setting, where it was set, its value
 
 
-def _user_folder(variable: str, fallback: str) -> Path:
-    base = os.environ.get(variable, "")
-    return (Path(base) if base else Path.home() / fallback) / "sessile"
+def default_data_dir() -> Path:
+    """``$XDG_DATA_HOME/sessile``, or ``~/.local/share/sessile``."""
+    base = os.environ.get("XDG_DATA_HOME", "")
+    return (Path(base) if base else Path.home() / ".local" / "share") / "sessile"
 
 
 class ProcessConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -37,10 +38,7 @@ class ProcessConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     host: Annotated[str, Meta(description="address that both ports listen on")] = "127.0.0.1"
     data_dir: Annotated[Path, Meta(description="folder of the sessions")] = msgspec.field(
-        default_factory=lambda: _user_folder("XDG_DATA_HOME", ".local/share")
-    )
-    cache_dir: Annotated[Path, Meta(description="folder of fetched and converted models")] = msgspec.field(
-        default_factory=lambda: _user_folder("XDG_CACHE_HOME", ".cache")
+        default_factory=default_data_dir
     )
     drain_timeout_s: Annotated[
         Seconds, Meta(description="seconds that running turns get to finish after a SIGTERM")
@@ -56,14 +54,6 @@ class ModelNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     model_aliases: Annotated[
         tuple[str, ...], Meta(description="further names that mean the served model; any other name is an error")
     ] = ("default", "model", "sessile", "m")
-
-
-class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """HTTP."""
-
-    port: Annotated[Port, Meta(description="port of HTTP; 0 takes a free one")] = 8000
-    max_body_bytes: Annotated[Count, Meta(description="size of a request's body, at most")] = 8 * 1024 * 1024
-    backlog: Annotated[Count, Meta(description="connections that wait to be accepted, at most")] = 2048
 
 
 class GrpcConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -13,6 +13,7 @@ import re
 import types
 from collections.abc import Iterable
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -86,7 +87,7 @@ class Setting:
         if match is None:
             raise self._error(text, origin)
         number, unit, binary = match.groups()
-        return int(float(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()])
+        return int(Decimal(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()])
 
     def _convert(self, raw: object, shown: object, origin: str, *, strict: bool) -> Any:
         try:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...sessions.manager.requests import CompletionRequest, TurnEvent
-from ..config import HttpConfig
 from ..engine.messages import EngineReady, EngineStats
+from .http_config import HttpConfig
 from .names import ServedName
 from .writers import TokenTexts
 

@@ -27,7 +27,7 @@ def example(setting: Setting) -> tuple[str, str, object]:
         case "size":
             return "3MiB", '"3MiB"', 3 * 2**20
         case "int":
-            return "211", "211", 211
+            return "224", "224", 224  # a multiple of 16, for block_size
         case "float":
             return "2.5", "2.5", 2.5
         case "list":

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 import httpx
 import pytest
-from sessile.server.config import HttpConfig
 from sessile.server.engine.messages import (
     EngineReady,
     EngineStats,
@@ -18,6 +17,7 @@ from sessile.server.engine.messages import (
     TurnUsage,
 )
 from sessile.server.web.application import create_app
+from sessile.server.web.http_config import HttpConfig
 from sessile.server.web.names import ServedName
 from sessile.server.web.parts import WebParts
 from sessile.sessions.errors import SessileError
