@@ -13,7 +13,7 @@ a turn adds entries and moves it forward. Each of them makes a new value here, w
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -22,10 +22,11 @@ from .messages import Message, Tool
 
 
 class EntryKind(enum.IntEnum):
-    """Who wrote the tokens of an entry."""
+    """Who wrote the tokens of an entry, and what they leave open."""
 
-    INPUT = 0
-    OUTPUT = 1  # sampled: replayed exactly, never rendered again
+    INPUT = 0  # whole messages, or text or tokens as the caller gave them
+    PROMPT = 1  # messages and the beginning of the answer to them, as a template writes it
+    OUTPUT = 2  # sampled: replayed exactly, never rendered again
 
 
 class SessionState(enum.StrEnum):
@@ -53,7 +54,7 @@ class NewEntry(msgspec.Struct, frozen=True, kw_only=True):
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """A stored run of tokens.
 
-    ``start`` counts the tokens before it on its path. ``turn``: an output's own number, from 1; an input's number of
+    ``start`` counts the tokens before it on its path. ``turn``: for an output its own number, from 1; for others the
     turns finished before it.
     """
 
@@ -109,6 +110,16 @@ class AtToken(msgspec.Struct, frozen=True, tag="token"):
 
 
 Point = AtTurn | AtToken
+
+
+def turns_in(entries: Iterable[NewEntry]) -> int:
+    """How many turns these entries finish."""
+    return sum(entry.kind is EntryKind.OUTPUT for entry in entries)
+
+
+def tokens_in(entries: Iterable[NewEntry]) -> int:
+    """How many tokens these entries hold."""
+    return sum(len(entry.token_ids) for entry in entries)
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -235,9 +246,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 
     def advanced(self, entries: tuple[NewEntry, ...], *, now: float) -> Session:
         """The next version, with ``entries`` added; their ids, and so the head, are the store's to give."""
-        added_turns = sum(entry.kind is EntryKind.OUTPUT for entry in entries)
-        added_tokens = sum(len(entry.token_ids) for entry in entries)
-        place = Place(self.place.head, self.place.num_tokens + added_tokens, self.place.num_turns + added_turns)
+        before = self.place
+        place = Place(before.head, before.num_tokens + tokens_in(entries), before.num_turns + turns_in(entries))
         return self.moved(place, now=now)
 
     def closed(self, *, now: float) -> Session:

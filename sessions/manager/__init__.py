@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from .manager import SessionManager
+from .ports import Clock, TurnEngine
+from .replay import ReplayMemory
 from .requests import (
     Appended,
     AppendRequest,
@@ -30,6 +33,7 @@ from .service import Sessions
 __all__ = [
     "AppendRequest",
     "Appended",
+    "Clock",
     "CloseRequest",
     "CompletionRequest",
     "ForkRequest",
@@ -38,7 +42,9 @@ __all__ = [
     "MessagesInput",
     "Mutation",
     "OpenSession",
+    "ReplayMemory",
     "RollbackRequest",
+    "SessionManager",
     "SessionPage",
     "SessionView",
     "Sessions",
@@ -47,6 +53,7 @@ __all__ = [
     "TextInput",
     "TokenIdsInput",
     "ToolResultInput",
+    "TurnEngine",
     "TurnEvent",
     "TurnFinished",
     "TurnInput",

@@ -172,7 +172,6 @@ class StopCause(enum.StrEnum):
     STOP_TOKEN = "stop_token"  # noqa: S105 - not a secret
     STOP_STRING = "stop_string"
     LENGTH = "length"
-    ABORTED = "aborted"
 
 
 class TurnFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
@@ -185,7 +184,6 @@ class TurnFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
 
     finish_reason: FinishReason
     stop_cause: StopCause
-    stop_string: str | None = None
     usage: TurnUsage
     session_id: str = ""
     version: int = 0
