@@ -90,4 +90,4 @@ class _Endpoint:
         if body.stream:
             headers["cache-control"] = "no-cache"
         meter = self._metrics.start_turn(self._name)
-        return kind(parts.turns.complete(turn), writer_class(head, parts.texts), meter, headers)
+        return kind(parts.turns.complete(turn), writer_class(head, parts.token_bytes), meter, headers)

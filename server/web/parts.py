@@ -10,7 +10,7 @@ from ...sessions.manager.requests import CompletionRequest, TurnEvent
 from ..engine.messages import EngineReady, EngineStats
 from .http_config import HttpConfig
 from .names import ServedName
-from .writers import TokenTexts
+from .writers import TokenBytes
 
 
 class Turns(Protocol):
@@ -46,7 +46,7 @@ class WebParts:
 
     turns: Turns
     engine: Engine
-    texts: TokenTexts
+    token_bytes: TokenBytes
     served: ServedName
     http: HttpConfig
     check_admission: Callable[[], None]

@@ -35,12 +35,10 @@ _encode = msgspec.json.Encoder().encode
 DONE = b"data: [DONE]\n\n"
 
 
-class TokenTexts(Protocol):
-    """What the writers need of a tokenizer."""
+class TokenBytes(Protocol):
+    """The bytes of each token, by its id."""
 
-    def decode(self, ids: Sequence[int], skip_special: bool = ...) -> str:
-        """The text of some tokens."""
-        ...
+    def __getitem__(self, token_id: int, /) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +83,9 @@ class TurnWriter(Protocol):
 class _StreamWriter:
     """The frame of a chunk, and what both endpoints' streams do alike."""
 
-    def __init__(self, head: TurnHead, kind: str, texts: TokenTexts) -> None:
+    def __init__(self, head: TurnHead, kind: str, token_bytes: TokenBytes) -> None:
         self._head = head
-        self._texts = texts
+        self._token_bytes = token_bytes
         start = {
             "id": head.id,
             "object": kind,
@@ -107,14 +105,15 @@ class _StreamWriter:
         return self._start + b'],"usage":' + _encode(usage_of(finished.usage)) + b"}\n\n"
 
     def _token(self, token_id: int) -> str:
-        return self._texts.decode([token_id], skip_special=False)
+        """A token as text; half a character shows as U+FFFD."""
+        return self._token_bytes[token_id].decode("utf-8", "replace")
 
 
 class ChatWriter(_StreamWriter):
     """Answers of ``/v1/chat/completions``."""
 
-    def __init__(self, head: TurnHead, texts: TokenTexts) -> None:
-        super().__init__(head, "chat.completion.chunk", texts)
+    def __init__(self, head: TurnHead, token_bytes: TokenBytes) -> None:
+        super().__init__(head, "chat.completion.chunk", token_bytes)
 
     def opening(self) -> bytes:
         return self._chunk(
@@ -167,19 +166,18 @@ class ChatWriter(_StreamWriter):
         return [self._entry(*pair) for pair in zip(delta.token_ids, delta.logprobs, strict=False)]
 
     def _entry(self, token_id: int, found: TokenLogprobs) -> TokenLogprob:
-        token = self._token(token_id)
         alternatives = [
-            TopLogprob(text := self._token(other), logprob, list(text.encode()))
+            TopLogprob(self._token(other), logprob, list(self._token_bytes[other]))
             for other, logprob in zip(found.top_token_ids, found.top_logprobs, strict=True)
         ]
-        return TokenLogprob(token, found.logprob, list(token.encode()), alternatives)
+        return TokenLogprob(self._token(token_id), found.logprob, list(self._token_bytes[token_id]), alternatives)
 
 
 class CompletionWriter(_StreamWriter):
     """Answers of ``/v1/completions``."""
 
-    def __init__(self, head: TurnHead, texts: TokenTexts) -> None:
-        super().__init__(head, "text_completion", texts)
+    def __init__(self, head: TurnHead, token_bytes: TokenBytes) -> None:
+        super().__init__(head, "text_completion", token_bytes)
         self._offset = 0  # characters of the text before the next delta
 
     def opening(self) -> bytes:

@@ -82,11 +82,11 @@ class ScriptedEngine:
         )
 
 
-class WordTexts:
-    """Token 7 is ``<7>``."""
+class WordBytes:
+    """Token 7 is ``<7>``; token 99 is half a character."""
 
-    def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
-        return "".join(f"<{token_id}>" for token_id in ids)
+    def __getitem__(self, token_id: int) -> bytes:
+        return b"\xf0\x9f" if token_id == 99 else f"<{token_id}>".encode()
 
 
 @dataclass
@@ -105,7 +105,7 @@ class Stage:
         return WebParts(
             turns=self.turns,
             engine=self.engine,
-            texts=WordTexts(),
+            token_bytes=WordBytes(),
             served=ServedName("tiny", frozenset({"m", "default"})),
             http=HttpConfig(max_body_bytes=200_000),
             check_admission=self.check_admission,
