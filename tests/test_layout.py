@@ -20,6 +20,8 @@ LAYERS: tuple[tuple[str, int], ...] = (
     ("server.app", 2),
     ("server.config", 2),
     ("server.doctor", 2),
+    ("server.command_line", 2),
+    ("server.composition", 2),
     ("server.rpc", 3),
     ("server.web", 3),
     ("server.client", 3),

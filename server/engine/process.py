@@ -128,7 +128,9 @@ def _die_with_parent() -> None:
 
 def main() -> int:
     """Entry point of the child; the front alone starts it."""
-    logging.basicConfig(level=os.environ.get("SESSILE_LOG_LEVEL", "INFO"), format="%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(
+        level=os.environ.get("SESSILE_LOG_LEVEL", "info").upper(), format="%(levelname)s %(name)s: %(message)s"
+    )
     _die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches both; the front decides
     config = msgspec.json.decode(sys.argv[1], type=EngineConfig)
