@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
+import pytest_asyncio
 from sessile.server.engine.client import EngineClient, EngineState
 from sessile.server.engine.engine_config import Device, Dtype, EngineConfig
 from sessile.server.engine.messages import FinishReason, SubmitTurn, TurnOutput
@@ -48,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_llama(tmp_path_factory.mktemp("tiny"))
 
 
-@pytest.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(folder: Path) -> AsyncIterator[EngineClient]:
     client = EngineClient(config(folder))
     await client.start()
