@@ -1,8 +1,11 @@
-"""The session manager: a turn's way from a request to committed tokens."""
+"""The session manager: a turn's way from a request to committed tokens.
+
+Here stand the values that callers exchange with it; they need no tokenizer and no store, so that a client may use them
+too. ``manager.SessionManager`` is the one that does the work.
+"""
 
 from __future__ import annotations
 
-from .manager import SessionManager
 from .ports import Clock, TurnEngine
 from .replay import ReplayMemory
 from .requests import (
@@ -44,7 +47,6 @@ __all__ = [
     "OpenSession",
     "ReplayMemory",
     "RollbackRequest",
-    "SessionManager",
     "SessionPage",
     "SessionView",
     "Sessions",
