@@ -42,9 +42,9 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> GGUFTokenizer:
         raise ModelError(
             f"the tokenizer {kind!r} is not known", field=f"{_PREFIX}model", remedy="known are gpt2 (BPE) and llama"
         )
-    for code, special in ((_CONTROL, True), (_USER_DEFINED, False)):
+    for code in (_CONTROL, _USER_DEFINED):
         added = [text for text, token_type in zip(tokens, types, strict=True) if token_type == code]
-        backend.add_tokens([AddedToken(text, special=special, normalized=False) for text in added])
+        backend.add_tokens([AddedToken(text, special=code == _CONTROL, normalized=False) for text in added])
     special = _special_tokens(metadata, tokens, types)
     if special.bos_token_id is not None and metadata.get(f"{_PREFIX}add_bos_token", kind == "llama"):
         bos = special.variables["bos_token"]

