@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 from ..sessions.errors import ConfigError, SessileError
 from .command_line import CommandLine, parse_command_line
@@ -17,6 +18,7 @@ from .config import LogConfig, ResolvedConfig, load_config
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+_SERVER_MODULES = ("torch", "uvloop", "uvicorn", "fastapi", "grpc", "zmq", "sqlite_utils", "tokenizers")
 _SERVER_EXTRA = "this command needs the server's packages: pip install 'sessile[server]'"
 
 
@@ -59,6 +61,9 @@ def _run(line: CommandLine, resolved: ResolvedConfig) -> int:
 
 
 def _serve(resolved: ResolvedConfig) -> int:
+    for name in _SERVER_MODULES:  # torch would be missed only after the model was fetched
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(name=name)
     import uvloop
 
     from .composition import run_server

@@ -62,7 +62,6 @@ class _Running:
     manager: SessionManager
     engine: EngineClient
     served: ServedName
-    grpc_port: int
 
 
 async def _start(
@@ -92,9 +91,8 @@ async def _start(
         started_at=time.time(),
     )
     await stack.enter_async_context(_http(parts, listener, config))
-    grpc_port = await stack.enter_async_context(_grpc(manager, engine, config))
     await engine.start()
-    return _Running(manager, engine, served, grpc_port)
+    return _Running(manager, engine, served)
 
 
 async def _unless_stopped(work: Coroutine[Any, Any, _Result], lifecycle: Lifecycle) -> _Result | None:
@@ -123,7 +121,7 @@ def _announce(config: ServerConfig, running: _Running, listener: socket.socket, 
         info.context_length,
     )
     shown = f"[{host}]" if ":" in host else host
-    logger.info("HTTP on http://%s:%d, gRPC on %s:%d", shown, listener.getsockname()[1], shown, running.grpc_port)
+    logger.info("HTTP on http://%s:%d", shown, listener.getsockname()[1])
 
 
 async def _drain(running: _Running, lifecycle: Lifecycle, timeout_s: float) -> None:

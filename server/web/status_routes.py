@@ -8,8 +8,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
 from ...sessions.errors import EngineError, SessileError
-from ..error_status import retry_after_s
 from ..engine.client import EngineState
+from ..error_status import retry_after_s
 from .answers import Health, HitRate, ModelCard, ModelList, Ready, hit_rate_of
 from .errors import UnknownModel
 from .metrics import HttpMetrics
