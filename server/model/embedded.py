@@ -78,6 +78,11 @@ def prepare_embedded(cache_dir: Path, progress: Progress) -> PreparedModel:
         ) from error
 
 
+def find_embedded(cache_dir: Path) -> PreparedModel | None:
+    """The embedded model's converted files below ``cache_dir``, checked by their hashes; None if they must be made."""
+    return _checked(cache_dir / "models" / EMBEDDED_NAME)
+
+
 def _checked(folder: Path) -> PreparedModel | None:
     """The converted folder, if each of its files is what was written."""
     try:

@@ -6,6 +6,7 @@ import json
 
 import httpx
 import pytest
+from sessile.server.engine.client import EngineState
 from sessile.sessions.errors import Draining, EngineError
 
 CHAT = "/v1/chat/completions"
@@ -173,3 +174,11 @@ async def test_an_engine_that_is_not_ready(client, stage, chat_body):
     ready = await client.get("/ready")
     assert (ready.status_code, ready.json()["ready"], ready.headers["retry-after"]) == (503, False, "2")
     assert (await client.get("/health")).status_code == 200
+
+
+async def test_a_restarting_engine_is_not_ready(client, stage):
+    stage.engine.state = EngineState.RESTARTING
+    ready = await client.get("/ready")
+    assert ready.status_code == 503
+    assert "restarting" in ready.json()["reason"]
+    assert (await client.get("/health")).json()["engine"] == "restarting"

@@ -242,7 +242,7 @@ async def test_an_error_in_the_stream_is_an_event(client, stage, chat_body, make
 
 
 async def test_an_aborted_turn_is_an_error(client, stage, chat_body, make_deltas, finished):
-    end = msgspec.structs.replace(finished, finish_reason=FinishReason.ABORTED, stop_cause=StopCause.ABORTED)
+    end = msgspec.structs.replace(finished, finish_reason=FinishReason.ABORTED)
     stage.turns.script = [*make_deltas("a"), end]
     assert (await client.post(CHAT, json=chat_body)).status_code == 503
 
