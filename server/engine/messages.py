@@ -48,6 +48,10 @@ class TokensBySource(msgspec.Struct, frozen=True, kw_only=True):
         """Tokens that this turn did not compute."""
         return self.total - self.computed
 
+    def plus(self, other: TokensBySource) -> TokensBySource:
+        """The sums, source by source."""
+        return TokensBySource(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
+
 
 class TurnUsage(msgspec.Struct, frozen=True, kw_only=True):
     """What one turn cost. Times are seconds on the engine's clock."""

@@ -1,0 +1,19 @@
+"""A whole dense decoder in one call: a step needs one call from Python, not ten a layer."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ..attention_batch import AttentionBatch
+from . import reference
+from .layers import DecoderLayer, DecoderWeights
+
+__all__ = ["DecoderLayer", "DecoderWeights", "decoder"]
+
+
+def decoder(x: Tensor, weights: DecoderWeights, batch: AttentionBatch, kv_pool: Tensor) -> Tensor:
+    """All layers and the final norm over the embedded tokens ``x`` [T, H] float32; a new tensor [T, H] float32.
+
+    Writes the tokens' KV to ``kv_pool`` at ``batch.slot_mapping``. The same bits as calling the ops one by one.
+    """
+    return reference.decoder(x, weights, batch, kv_pool)
