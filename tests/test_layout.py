@@ -18,8 +18,8 @@ FOLDERS = ("server", "sessions", "kernels", "prompt_lint", "bench_agent")
 LAYERS: tuple[tuple[str, int], ...] = (
     ("bench_agent", 1),
     ("server.app", 2),
-    ("server.config", 2),
-    ("server.doctor", 2),
+    *((f"server.{name}", 2) for name in ("composition", "lifecycle", "places", "progress", "doctor")),
+    *((f"server.{name}", 2) for name in ("command_line", "config", "settings", "model_list")),
     ("server.command_line", 2),
     ("server.composition", 2),
     ("server.rpc", 3),

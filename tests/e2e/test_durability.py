@@ -13,7 +13,7 @@ from sessile.server.client import AsyncSession, AsyncSessionClient, RetryPolicy,
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "fakes"))
 
-from server_process import ServerProcess  # noqa: E402
+from server_process import ServerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

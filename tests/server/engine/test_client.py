@@ -24,7 +24,7 @@ from sessile.sessions.errors import CapacityError, ContextOverflow, EngineError,
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests" / "fakes"))
 
-from tiny_llama import VOCAB, make_tiny_llama  # noqa: E402
+from tiny_llama import VOCAB, make_tiny_llama
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -71,7 +71,7 @@ async def collect(engine: EngineClient, submitted: SubmitTurn) -> tuple[list[int
 
 async def until(condition) -> None:
     """Wait for another process; the test's own timeout is the bound."""
-    while not condition():  # noqa: ASYNC110 - another process has no event to wait for
+    while not condition():
         await asyncio.sleep(0.01)
 
 

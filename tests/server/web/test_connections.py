@@ -32,7 +32,7 @@ async def address(stage) -> AsyncIterator[tuple[str, int]]:
 
 async def _until(condition) -> None:
     async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - the condition is another object's state
+        while not condition():
             await asyncio.sleep(0.005)
 
 
