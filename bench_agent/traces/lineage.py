@@ -1,4 +1,4 @@
-"""Requests that each hold their whole conversation, made into turns: which continues which, and which waits for which."""
+"""Requests that each hold their whole conversation, made into turns: which continues and which waits for which."""
 
 from __future__ import annotations
 

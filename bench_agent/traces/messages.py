@@ -27,6 +27,7 @@ def message_of(row: object) -> Message:
         row["role"], row["role"]
     )
     content = row.get("content", row.get("parts"))
+    spoken_by = row.get("name") if role == "tool" else None
     calls = [_openai_call(call) for call in row.get("tool_calls") or ()]
     tool_call_id = row.get("tool_call_id")
     if isinstance(content, list):
@@ -43,7 +44,7 @@ def message_of(row: object) -> Message:
         text,
         tuple(calls),
         str(tool_call_id) if tool_call_id else None,
-        row.get("name") if role == "tool" else None,
+        spoken_by,
     )
 
 
@@ -116,7 +117,7 @@ def tools_of(rows: object) -> tuple[dict[str, object], ...]:
 def _tool(row: dict[str, Any]) -> dict[str, object]:
     if isinstance(row.get("function"), dict):
         return row
-    function = {key: row[key] for key in ("name", "description") if key in row}
+    function: dict[str, object] = {key: row[key] for key in ("name", "description") if key in row}
     parameters = row.get("parameters", row.get("input_schema"))
     if parameters is not None:
         function["parameters"] = parameters

@@ -1,4 +1,4 @@
-"""SWE-agent's trajectories: ``.traj`` (``history`` and ``trajectory``) and mini-swe-agent's ``.traj.json`` (``messages``).
+"""SWE-agent's ``.traj`` (``history`` and ``trajectory``) and mini-swe-agent's ``.traj.json`` (``messages``).
 
 The history holds the conversation; the trajectory's steps say how long each action ran, which is the gap.
 """

@@ -196,7 +196,7 @@ def _answer_text(turn: Turn) -> str:
 
 
 def _blocks(session: SessionPlan, block_tokens: int) -> Iterator[tuple[Turn, int, list[str]]]:
-    """Each turn's prompt as tokens and chained block keys; four characters count as a token where only text is known."""
+    """Each turn's prompt as tokens and chained block keys; where only text is known, four characters are a token."""
     block_chars = block_tokens * 4
     for turn, prompt in _rendered(session, BlockTexts()):
         if isinstance(turn.prompt, BlocksPrompt) and turn.prompt.block_tokens == block_tokens:
@@ -276,8 +276,10 @@ def _otel_messages(messages: Iterable[Message]) -> str:
             parts.append({"type": "tool_call_response", "id": message.tool_call_id, "response": message.content})
         elif message.content:
             parts.append({"type": "text", "content": message.content})
-        for call in message.tool_calls:
-            parts.append({"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments})
+        parts += [
+            {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
+            for call in message.tool_calls
+        ]
         rows.append({"role": message.role, "parts": parts})
     return msgspec.json.encode(rows).decode()
 
