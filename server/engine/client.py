@@ -130,7 +130,7 @@ class EngineClient:
         self.state = EngineState.STARTING
         self.stats = EngineStats()
         self.restarts = 0
-        self._closing = False
+        self._closing = asyncio.Event()
 
     @property
     def info(self) -> EngineReady:
@@ -199,7 +199,7 @@ class EngineClient:
 
     async def close(self) -> None:
         """Stop the engine. Open turns fail."""
-        self._closing = True
+        self._closing.set()
         self._set_state(EngineState.CLOSED)
         if self._child is not None:
             with contextlib.suppress(zmq.ZMQError):
@@ -215,7 +215,7 @@ class EngineClient:
         failures_in_a_row = 0
         while True:
             became_ready = await self._run_child()
-            if self._closing:
+            if self._closing.is_set():
                 break
             if self._failure is not None or (self._info is None and not became_ready):
                 self._set_state(EngineState.FAILED)
@@ -225,8 +225,8 @@ class EngineClient:
             self.restarts += 1
             delay = RESTART_DELAYS_S[min(failures_in_a_row, len(RESTART_DELAYS_S)) - 1]
             logger.error("the engine died; a new one starts in %.0f s", delay)
-            await asyncio.sleep(delay)
-            if self._closing:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), delay)
                 break
 
     async def _run_child(self) -> bool:
@@ -255,7 +255,7 @@ class EngineClient:
                         queue.put_nowait(output)
             case EngineReady():
                 self._info = message
-                if not self._closing:
+                if not self._closing.is_set():
                     self._set_state(EngineState.READY)
             case LoadProgress(stage, fraction):
                 if self._on_progress is not None:
