@@ -150,6 +150,17 @@ def test_stop_tokens_end_the_turn_and_belong_to_it() -> None:
     assert last.finish_reason is FinishReason.STOP
 
 
+@pytest.mark.parametrize("ignore_eos", [False, True])
+def test_the_models_own_end_ends_a_turn_unless_it_is_ignored(ignore_eos: bool) -> None:
+    engine = Engine()
+    expected = continuation(prompt(40), 30)
+    end = expected[10]
+    params = SamplingParams(temperature=0.0, max_tokens=30, ignore_eos=ignore_eos)
+    engine.core.submit(SubmitTurn(turn_id="a", token_ids=prompt(40), sampling=params, end_token_ids=(end,)))
+    engine.run()
+    assert engine.tokens["a"] == (expected if ignore_eos else expected[: expected.index(end) + 1])
+
+
 def test_min_tokens_bars_stop_tokens() -> None:
     engine = Engine()
     stop = continuation(prompt(40), 1)[0]
