@@ -12,7 +12,7 @@ import enum
 import logging
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Protocol
 
@@ -163,7 +163,7 @@ class EngineClient:
             raise self._unavailable()
         return self.info
 
-    async def generate(self, turn: SubmitTurn) -> AsyncIterator[TurnOutput]:
+    async def generate(self, turn: SubmitTurn) -> AsyncGenerator[TurnOutput, None]:
         """Run a turn; the last output has its usage. Closing the iterator early aborts the turn.
 
         Raises:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import enum
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from ...sessions.errors import ConfigError
 
@@ -34,17 +36,23 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     size of the device tier. ``max_context`` 0 means the model's own. ``threads`` 0 means one a core.
     """
 
-    model: str | None = None
-    device: Device = Device.AUTO
-    dtype: Dtype = Dtype.BFLOAT16
-    block_size: int = 16
-    kv_memory_bytes: int = GIB
-    max_batch_tokens: int = 512
-    max_prefill_tokens_while_decoding: int = 256
-    max_sequences: int = 64
-    max_waiting: int = 1024
-    max_context: int = 0
-    threads: int = 0
+    model: Annotated[
+        str | None, Meta(description="a folder, a .gguf file or a Hugging Face id; by default the embedded model")
+    ] = None
+    device: Annotated[Device, Meta(description="where the model runs")] = Device.AUTO
+    dtype: Annotated[Dtype, Meta(description="of weights and KV in memory")] = Dtype.BFLOAT16
+    block_size: Annotated[int, Meta(ge=1, description="tokens in a block of KV")] = 16
+    kv_memory_bytes: Annotated[int, Meta(ge=1, description="size of the KV pool")] = GIB
+    max_batch_tokens: Annotated[
+        int, Meta(ge=1, description="token budget of one step, decodes and prefill together")
+    ] = 512
+    max_prefill_tokens_while_decoding: Annotated[
+        int, Meta(ge=1, description="of these, at most so many for prefill while anyone decodes")
+    ] = 256
+    max_sequences: Annotated[int, Meta(ge=1, description="turns in one step, at most")] = 64
+    max_waiting: Annotated[int, Meta(ge=1, description="turns running or waiting, at most; more are refused")] = 1024
+    max_context: Annotated[int, Meta(ge=0, description="tokens of a conversation; 0: as many as the model can")] = 0
+    threads: Annotated[int, Meta(ge=0, description="CPU threads of the engine; 0: one a core")] = 0
 
     def validate(self) -> None:
         """Raise ConfigError naming the first key that is out of range."""

@@ -92,6 +92,11 @@ def prepare_embedded(cache_dir: Path, progress: Progress, package: ModelPackage 
         ) from error
 
 
+def find_embedded(cache_dir: Path, package: ModelPackage = SMOLLM2) -> PreparedModel | None:
+    """The embedded model's converted files below ``cache_dir``, checked by their hashes; None if they must be made."""
+    return _checked(cache_dir / "models" / EMBEDDED_NAME, package)
+
+
 def _checked(folder: Path, package: ModelPackage) -> PreparedModel | None:
     """The converted folder, if each of its files is what was written."""
     try:
