@@ -1,7 +1,8 @@
 """``make demo``: a real agent conversation on the embedded model, with forks, a rollback, and two murders.
 
 Starts a server of its own (free ports, a temporary data folder), talks to it through the SDK as an agent does, and
-shows each turn as it ends: where its prompt's tokens came from, how long the first token took, how fast the others came.
+shows each turn as it ends: where its prompt's tokens came from, how long the first token took, how fast the others
+came.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,7 +79,7 @@ class DemoServer:
             "--http-port", str(self._http_port), "--grpc-port", str(self.grpc_port),
             "--data-dir", str(self._data_dir), "--log-level", "error",
         ]  # fmt: skip
-        self._process = subprocess.Popen(command, start_new_session=True)  # noqa: S603 - our own command
+        self._process = subprocess.Popen(command, start_new_session=True)
         while not self._is_ready():
             if self._process.poll() is not None:
                 raise SystemExit("the server did not start; its reason stands above")
@@ -124,18 +125,17 @@ class Demo:
         self._console = console
         self._server = server
         self.rows: list[TurnRow] = []
-        self.events: list[str] = []
 
     async def play(self, client: AsyncSessionClient) -> None:
         """All of it."""
         with Live(console=self._console, refresh_per_second=8, get_renderable=self._table):
             session = await client.open(system=SYSTEM + _lines("sessions/errors.py", 23, 52))
-            await self._turn(session, "1 the task (cold)", session.generate(messages=_task(), sampling=ANSWER))
+            await self._turn("1 the task (cold)", session.generate(messages=_task(), sampling=ANSWER))
             for number, (path, start, stop) in enumerate(FILES_READ, start=2):
                 result = session.tool_result(
                     f"call_{number}", _lines(path, start, stop), name="read_file", sampling=ANSWER
                 )
-                await self._turn(session, f"{number} tool result: {path}", result)
+                await self._turn(f"{number} tool result: {path}", result)
             await self._sub_agents(session)
             await self._rollback(session)
             await self._engine_dies(session)
@@ -147,7 +147,7 @@ class Demo:
         forks = [await session.fork() for _ in tasks]
         await asyncio.gather(
             *(
-                self._turn(fork, f"5 sub-agent: {name}", fork.generate(messages=text, sampling=ANSWER))
+                self._turn(f"5 sub-agent: {name}", fork.generate(messages=text, sampling=ANSWER))
                 for fork, (name, text) in zip(forks, tasks.items(), strict=True)
             )
         )
@@ -156,12 +156,12 @@ class Demo:
 
     async def _rollback(self, session: AsyncSession) -> None:
         turn = session.generate(messages="Rewrite everything in another language.", sampling=ANSWER)
-        await self._turn(session, "6 a turn to regret", turn)
+        await self._turn("6 a turn to regret", turn)
         before = session.view.num_tokens
         await session.rollback(turn=4)
         self._note(f"rolled back to turn 4: {before - session.view.num_tokens} tokens dropped from the session")
         turn = session.generate(messages="What did the three files have in common?", sampling=ANSWER)
-        await self._turn(session, "6 again, otherwise", turn)
+        await self._turn("6 again, otherwise", turn)
 
     async def _engine_dies(self, session: AsyncSession) -> None:
         turn = session.generate(messages="Which of them would you read again?", sampling=ANSWER)
@@ -169,7 +169,7 @@ class Demo:
         def kill() -> None:
             self._note(f"kill -9 of the engine (process {self._server.kill_engine()}) in the middle of a turn")
 
-        await self._turn(session, "7 the engine dies in it", turn, after_first_token=kill)
+        await self._turn("7 the engine dies in it", turn, after_first_token=kill)
         self._note("a new engine started; the same turn went on where its stream broke: 0 tokens lost")
 
     async def _server_dies(self, client: AsyncSessionClient, session: AsyncSession) -> None:
@@ -182,9 +182,9 @@ class Demo:
         if lost or again.version != version:
             raise SystemExit("the session is not what it was before the kill")
         turn = again.generate(messages="Finish with a summary.", sampling=ANSWER)
-        await self._turn(again, "8 after the restart", turn)
+        await self._turn("8 after the restart", turn)
 
-    async def _turn(self, session: AsyncSession, label: str, turn: AsyncTurn, after_first_token: object = None) -> None:
+    async def _turn(self, label: str, turn: AsyncTurn, after_first_token: Callable[[], None] | None = None) -> None:
         began = time.monotonic()
         first = None
         async for _ in turn:
@@ -197,7 +197,6 @@ class Demo:
         self.rows.append(TurnRow(label, turn.finished.usage, first - began, end - first, turn.text))
 
     def _note(self, text: str) -> None:
-        self.events.append(text)
         self._console.print(f"[bold yellow]»[/] {text}")
 
     def _table(self) -> Table:

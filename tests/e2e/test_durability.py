@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from sessile.server.client import AsyncSession, AsyncSessionClient, RetryPolicy, SamplingParams
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "fakes"))
-
 from server_process import ServerProcess
+
+from sessile.server.client import AsyncSession, AsyncSessionClient, RetryPolicy, SamplingParams
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

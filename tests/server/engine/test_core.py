@@ -9,6 +9,7 @@ import torch
 from checksum_model import VOCAB, ChecksumModel, continuation
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from sessile.server.engine.core import EngineCore
 from sessile.server.engine.engine_config import EngineConfig
 from sessile.server.engine.messages import FinishReason, Priority, SubmitTurn, TurnOutput

@@ -6,6 +6,7 @@ import json
 
 import httpx
 import pytest
+
 from sessile.server.engine.client import EngineState
 from sessile.sessions.errors import Draining, EngineError
 

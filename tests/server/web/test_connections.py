@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 import uvicorn
+
 from sessile.server.web.application import create_app
 
 
