@@ -106,7 +106,7 @@ class Turns:
             turn_id=uuid.uuid4().hex,
             token_ids=token_ids,
             sampling=sampling,
-            end_token_ids=tuple(sorted(self._tokenizer.eos_token_ids)),
+            eos_token_ids=tuple(sorted(self._tokenizer.eos_token_ids)),
             cache_salt=tenant,
             priority=priority,
         )
