@@ -6,6 +6,7 @@ from torch import Tensor
 
 from ..attention_batch import AttentionBatch
 from ..backend import cpu_library
+from ..cuda_config import config_of
 from . import native, reference
 from .layers import DecoderLayer, DecoderWeights
 
@@ -19,6 +20,10 @@ def decoder(x: Tensor, weights: DecoderWeights, batch: AttentionBatch, kv_pool: 
     """
     if x.shape != (batch.num_tokens, weights.final_norm.numel()):
         raise ValueError(f"x is {tuple(x.shape)}, expected [{batch.num_tokens}, {weights.final_norm.numel()}]")
+    if x.is_cuda:
+        from . import cuda
+
+        return cuda.decoder(x, weights, batch, kv_pool, config_of(x.device))
     library = cpu_library(x.device)
     if library is None or weights.native is None:
         return reference.decoder(x, weights, batch, kv_pool)

@@ -21,7 +21,6 @@ from ..cpu.library import (
     KvLayerArgs,
     pointer,
 )
-from ..linear import WeightForm
 from ..rotary import Heads
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def describe(weights: DecoderWeights) -> NativeDecoder | None:
     """None where the C++ decoder does not fit: a weight kept for torch, or sizes that are no multiple of 32."""
     packed = [p for layer in weights.layers for p in (layer.qkv, layer.o, layer.gate_up, layer.down)]
     inner = weights.layers[0].down.in_features
-    if any(p.form is WeightForm.ROWS for p in packed) or weights.heads.head_dim % _COLUMNS or inner % _COLUMNS:
+    if not all(p.in_blocks for p in packed) or weights.heads.head_dim % _COLUMNS or inner % _COLUMNS:
         return None
     layers = (DecoderLayerArgs * len(weights.layers))(*(_describe_layer(layer) for layer in weights.layers))
     heads = weights.heads

@@ -8,6 +8,7 @@ from torch import Tensor
 from ..attention_batch import AttentionBatch
 from ..backend import cpu_library
 from ..cpu.library import AttentionArgs, BatchArgs, HeadsArgs, KvLayerArgs, pointer
+from ..cuda_config import config_of
 from . import reference
 
 COLUMNS = 32  # the C++ kernel takes head dimensions that are a multiple of this
@@ -19,6 +20,10 @@ def paged_attention(q: Tensor, kv_pool: Tensor, layer: int, batch: AttentionBatc
     Grouped heads: query head h reads key head ``h // (Hq / Hkv)``. A row sees the tokens up to its own position, all
     of which must be in the pool already. A row's bits depend on its q and its own context alone.
     """
+    if q.is_cuda:
+        from . import triton as on_gpu
+
+        return on_gpu.paged_attention(q, kv_pool, layer, batch, scale, config_of(q.device))
     num_tokens, num_heads, head_dim = q.shape
     library = None if head_dim % COLUMNS else cpu_library(q.device)
     if library is None:

@@ -48,6 +48,10 @@ class TokensBySource(msgspec.Struct, frozen=True, kw_only=True):
         """Tokens that this turn did not compute."""
         return self.total - self.computed
 
+    def plus(self, other: TokensBySource) -> TokensBySource:
+        """The sums, source by source."""
+        return TokensBySource(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
+
 
 class TurnUsage(msgspec.Struct, frozen=True, kw_only=True):
     """What one turn cost. Times are seconds on the engine's clock."""
@@ -73,11 +77,15 @@ class TokenLogprobs(msgspec.Struct, frozen=True):
 
 
 class SubmitTurn(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """Continue ``token_ids`` (the whole prompt). Turns of one ``cache_salt`` share KV; others never do."""
+    """Continue ``token_ids`` (the whole prompt). Turns of one ``cache_salt`` share KV; others never do.
+
+    ``eos_token_ids``: the tokenizer's end-of-turn tokens, which end the turn unless ``sampling.ignore_eos``.
+    """
 
     turn_id: str
     token_ids: list[int]
     sampling: SamplingParams
+    eos_token_ids: tuple[int, ...] = ()
     cache_salt: str = ""
     priority: Priority = Priority.INTERACTIVE
 

@@ -1,0 +1,314 @@
+"""The front's end of the engine: what the asyncio loop may hold.
+
+The engine is a child process. When it dies, the turns that it ran fail with ``EngineError`` and a new one is started;
+sessions are not touched, their tokens are in the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import logging
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import zmq
+import zmq.asyncio
+
+from ...sessions.errors import CapacityError, ContextOverflow, EngineError, RequestError
+from .engine_config import EngineConfig
+from .messages import (
+    AbortTurn,
+    EngineFailed,
+    EngineReady,
+    EngineStats,
+    FromEngine,
+    LoadProgress,
+    Shutdown,
+    SubmitTurn,
+    ToEngine,
+    TurnOutput,
+    TurnOutputs,
+)
+
+logger = logging.getLogger(__name__)
+
+RESTART_DELAYS_S = (0.0, 1.0, 5.0, 15.0)  # before the first, second, … restart in a row
+SHUTDOWN_GRACE_S = 5.0
+
+
+class EngineState(enum.Enum):
+    """What the engine can do for a new turn."""
+
+    STARTING = "starting"
+    READY = "ready"
+    RESTARTING = "restarting"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+class Progress(Protocol):
+    """Told what the engine is doing while it starts; ``fraction`` runs from 0 to 1 within a stage."""
+
+    def __call__(self, stage: str, fraction: float) -> None: ...
+
+
+class _Child:
+    """One engine process and the two queues to it."""
+
+    def __init__(self, config: EngineConfig, folder: Path, context: zmq.asyncio.Context) -> None:
+        self._config = config
+        self._to_engine = f"ipc://{folder}/to-engine"
+        self._from_engine = f"ipc://{folder}/from-engine"
+        self._sender = context.socket(zmq.PUSH)
+        self._sender.bind(self._to_engine)
+        self._receiver = context.socket(zmq.PULL)
+        self._receiver.bind(self._from_engine)
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(FromEngine)
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    async def start(self) -> None:
+        config = msgspec.json.encode(self._config).decode()
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", f"{__package__}.process", config, self._to_engine, self._from_engine
+        )
+
+    async def send(self, message: ToEngine) -> None:
+        await self._sender.send(self._encoder.encode(message))
+
+    async def messages(self) -> AsyncIterator[FromEngine]:
+        """What the engine says, until its process ends."""
+        assert self._process is not None
+        ended = asyncio.ensure_future(self._process.wait())
+        try:
+            while True:
+                received = asyncio.ensure_future(self._receiver.recv())
+                await asyncio.wait((received, ended), return_when=asyncio.FIRST_COMPLETED)
+                if not received.done():
+                    received.cancel()
+                    return
+                yield self._decoder.decode(received.result())
+        finally:
+            ended.cancel()
+
+    async def stop(self) -> None:
+        """End the process: asked first, killed after a grace period. Closes the queues."""
+        process = self._process
+        if process is not None and process.returncode is None:
+            try:
+                await asyncio.wait_for(process.wait(), SHUTDOWN_GRACE_S)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+        self._sender.close(linger=0)
+        self._receiver.close(linger=0)
+
+
+class EngineClient:
+    """Starts the engine, sends turns to it and hands out what they produce. One asyncio loop owns it."""
+
+    def __init__(self, config: EngineConfig, on_progress: Progress | None = None) -> None:
+        self._config = config
+        self._on_progress = on_progress
+        self._context = zmq.asyncio.Context()
+        self._child: _Child | None = None
+        self._turns: dict[str, asyncio.Queue[TurnOutput | EngineError]] = {}
+        self._info: EngineReady | None = None
+        self._failure: EngineFailed | None = None
+        self._supervisor: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        self.state = EngineState.STARTING
+        self.stats = EngineStats()
+        self.restarts = 0
+        self._closing = asyncio.Event()
+
+    @property
+    def info(self) -> EngineReady:
+        """What the engine said when it became ready.
+
+        Raises:
+            EngineError: it never was.
+        """
+        if self._info is None:
+            raise self._unavailable()
+        return self._info
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the engine."""
+        return None if self._child is None else self._child.pid
+
+    async def start(self) -> EngineReady:
+        """Start the engine and wait until its model is loaded.
+
+        Raises:
+            EngineError: it cannot start; the message is the engine's own.
+        """
+        self._supervisor = asyncio.create_task(self._supervise())
+        while self.state not in (EngineState.READY, EngineState.FAILED):
+            self._changed.clear()
+            await self._changed.wait()
+        if self.state is EngineState.FAILED:
+            await self.close()
+            raise self._unavailable()
+        return self.info
+
+    async def generate(self, turn: SubmitTurn) -> AsyncGenerator[TurnOutput, None]:
+        """Run a turn; the last output has its usage. Closing the iterator early aborts the turn.
+
+        Raises:
+            RequestError: the prompt is empty or holds an unknown token id.
+            ContextOverflow: the prompt leaves no room for a token.
+            CapacityError: too many turns wait already.
+            EngineError: the engine died, or is not ready.
+        """
+        self._check(turn)
+        child = self._child
+        assert child is not None
+        outputs: asyncio.Queue[TurnOutput | EngineError] = asyncio.Queue()
+        self._turns[turn.turn_id] = outputs
+        finished = False
+        try:
+            await child.send(turn)
+            while not finished:
+                output = await outputs.get()
+                if isinstance(output, EngineError):
+                    finished = True
+                    raise output
+                finished = output.finish_reason is not None
+                yield output
+        finally:
+            self._turns.pop(turn.turn_id, None)
+            if not finished and self._child is child:
+                await child.send(AbortTurn(turn.turn_id))
+
+    async def abort(self, turn_id: str) -> None:
+        """End a turn within one step; its iterator gets the last output. Unknown ids are ignored."""
+        if self._child is not None and turn_id in self._turns:
+            await self._child.send(AbortTurn(turn_id))
+
+    async def close(self) -> None:
+        """Stop the engine. Open turns fail."""
+        self._closing.set()
+        self._set_state(EngineState.CLOSED)
+        if self._child is not None:
+            with contextlib.suppress(zmq.ZMQError):
+                await self._child.send(Shutdown())
+        if self._supervisor is not None:
+            await self._supervisor
+        self._context.term()
+
+    # -- the supervisor -------------------------------------------------------------------------------------------
+
+    async def _supervise(self) -> None:
+        """Run one engine after another until closed, or until one cannot start at all."""
+        failures_in_a_row = 0
+        while True:
+            became_ready = await self._run_child()
+            if self._closing.is_set():
+                break
+            if self._failure is not None or (self._info is None and not became_ready):
+                self._set_state(EngineState.FAILED)
+                break
+            failures_in_a_row = 1 if became_ready else failures_in_a_row + 1
+            self._set_state(EngineState.RESTARTING)
+            self.restarts += 1
+            delay = RESTART_DELAYS_S[min(failures_in_a_row, len(RESTART_DELAYS_S)) - 1]
+            logger.error("the engine died; a new one starts in %.0f s", delay)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), delay)
+                break
+
+    async def _run_child(self) -> bool:
+        """One engine's life; True if it became ready."""
+        became_ready = False
+        with tempfile.TemporaryDirectory(prefix="sessile-") as folder:
+            child = self._child = _Child(self._config, Path(folder), self._context)
+            try:
+                await child.start()
+                async for message in child.messages():
+                    became_ready |= isinstance(message, EngineReady)
+                    self._handle(message)
+            finally:
+                self._child = None
+                await child.stop()
+                self._fail_turns()
+        return became_ready
+
+    def _handle(self, message: FromEngine) -> None:
+        match message:
+            case TurnOutputs(outputs, stats):
+                self.stats = stats
+                for output in outputs:
+                    queue = self._turns.get(output.turn_id)
+                    if queue is not None:
+                        queue.put_nowait(output)
+            case EngineReady():
+                self._info = message
+                if not self._closing.is_set():
+                    self._set_state(EngineState.READY)
+            case LoadProgress(stage, fraction):
+                if self._on_progress is not None:
+                    self._on_progress(stage, fraction)
+            case EngineFailed():
+                self._failure = message
+
+    def _set_state(self, state: EngineState) -> None:
+        self.state = state
+        self._changed.set()
+
+    def _fail_turns(self) -> None:
+        for queue in self._turns.values():
+            queue.put_nowait(
+                EngineError("the engine died during this turn", remedy="send the turn again", retry_after_s=2.0)
+            )
+
+    # -- checks ---------------------------------------------------------------------------------------------------
+
+    def _unavailable(self) -> EngineError:
+        if self._failure is not None:
+            return EngineError(self._failure.error, remedy=self._failure.remedy)
+        return EngineError(f"the engine is {self.state.value}", remedy="try again", retry_after_s=2.0)
+
+    def _check(self, turn: SubmitTurn) -> None:
+        if self.state is not EngineState.READY or self._child is None:
+            raise self._unavailable()
+        turn.sampling.validate()
+        info = self.info
+        if not turn.token_ids:
+            raise RequestError("the prompt is empty", field="prompt", remedy="give at least one token")
+        if len(turn.token_ids) >= info.context_length:
+            raise ContextOverflow(
+                f"the prompt has {len(turn.token_ids)} tokens, the context holds {info.context_length}",
+                limit=info.context_length,
+                field="prompt",
+                remedy="shorten it; at least one token must be left to generate",
+            )
+        if min(turn.token_ids) < 0 or max(turn.token_ids) >= info.vocab_size:
+            raise RequestError(
+                "a token id is outside of the vocabulary", field="token_ids", remedy=f"use 0 to {info.vocab_size - 1}"
+            )
+        if any(
+            not 0 <= token_id < info.vocab_size for token_id in (*turn.sampling.stop_token_ids, *turn.eos_token_ids)
+        ):
+            raise RequestError(
+                "a stop token id is outside of the vocabulary",
+                field="stop_token_ids",
+                remedy=f"use 0 to {info.vocab_size - 1}",
+            )
+        if turn.turn_id in self._turns:
+            raise RequestError(f"turn {turn.turn_id} is running already", field="turn_id", remedy="use a new id")
+        if len(self._turns) >= self._config.max_waiting:
+            raise CapacityError(
+                f"{len(self._turns)} turns are running or waiting", remedy="try again later", retry_after_s=1.0
+            )

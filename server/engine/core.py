@@ -1,0 +1,168 @@
+"""The engine without its process: turns go in, tokens come out, one ``step()`` at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import secrets
+from collections.abc import Callable, Iterable
+
+import msgspec
+import torch
+
+from ...sessions.cache.block_pool import BlockPool
+from ...sessions.cache.prefix_cache import PrefixCache
+from ...sessions.cache.radix_tree import RadixTree
+from ..model.causal_lm import CausalLM
+from .batch import BlockTables, build_batch
+from .engine_config import EngineConfig
+from .kv_cache import KVCache, blocks_in
+from .messages import EngineStats, FinishReason, SubmitTurn, TurnOutput
+from .model_runner import ModelRunner
+from .sampler import sample
+from .scheduler import Scheduler
+from .sequence import Sequence
+
+
+@dataclasses.dataclass(slots=True)
+class _Counters:
+    """Since the start."""
+
+    steps: int = 0
+    generated_tokens: int = 0
+    step_s: float = 0.0
+    model_s: float = 0.0
+
+
+class EngineCore:
+    """Owns scheduler, radix tree, block pool, KV tensors and model. Not thread safe: one loop steps it.
+
+    ``clock`` gives seconds; only differences count.
+    """
+
+    def __init__(self, config: EngineConfig, model: CausalLM, device: torch.device, clock: Callable[[], float]) -> None:
+        layout = model.kv_layout(config.block_size)
+        self.num_blocks = blocks_in(config.kv_memory_bytes, layout)
+        self.block_size = config.block_size
+        self.context_length = min(
+            config.max_context or model.max_position, model.max_position, self.num_blocks * config.block_size
+        )
+        self._clock = clock
+        self._device = device
+        self._kv_cache = KVCache(layout, self.num_blocks, device)
+        self._runner = ModelRunner(model, self._kv_cache)
+        self._pool = BlockPool(self.num_blocks)
+        self._tree = RadixTree(self._pool, config.block_size)
+        self._cache = PrefixCache(self._pool, self._tree, config.block_size)
+        self._scheduler = Scheduler(config, self._cache, clock)
+        self._tables = BlockTables(config.max_sequences, -(-self.context_length // config.block_size) + 1)
+        self._turns: dict[str, Sequence] = {}
+        self._ended: list[Sequence] = []  # between steps, not yet reported
+        self._order = itertools.count()
+        self._counters = _Counters()
+
+    @property
+    def has_work(self) -> bool:
+        """A step would do or report something."""
+        return bool(self._turns or self._ended)
+
+    def submit(self, turn: SubmitTurn) -> None:
+        """Let a turn wait for its first step.
+
+        The front has checked it (``context_length``, token ids within the vocabulary). A turn without a seed gets one.
+        """
+        sampling = turn.sampling
+        if sampling.seed is None:
+            sampling = msgspec.structs.replace(sampling, seed=secrets.randbits(63))
+        room = self.context_length - len(turn.token_ids)
+        max_tokens = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
+        sequence = Sequence(
+            msgspec.structs.replace(turn, sampling=sampling), max_tokens, self._clock(), next(self._order)
+        )
+        self._turns[turn.turn_id] = sequence
+        self._scheduler.add(sequence)
+
+    def abort(self, turn_id: str) -> None:
+        """End a turn now; its last output comes with the next step. Unknown ids are ignored: the turn may just have
+        ended by itself."""
+        sequence = self._turns.get(turn_id)
+        if sequence is not None:
+            self._finish(sequence, FinishReason.ABORTED)
+
+    @torch.inference_mode()
+    def step(self) -> list[TurnOutput]:
+        """Compute one step and return the new tokens of each turn that got any, and the turns that ended."""
+        started = self._clock()
+        plan = self._scheduler.schedule()
+        for sequence in plan.preempted:
+            self._tables.forget(sequence)
+        advanced: list[Sequence] = []
+        if plan.chunks:
+            self._kv_cache.copy(plan.copies)
+            batch = build_batch(plan, self._tables, self.block_size, self._device)
+            model_started = self._clock()
+            logits = self._runner.run(batch)
+            self._counters.model_s += self._clock() - model_started
+            for sequence, indices in self._scheduler.complete(plan).items():
+                self._tables.replace(sequence, indices)
+            advanced = batch.sampling
+            self._append_sampled(logits, advanced)
+        self._counters.steps += 1
+        now = self._clock()
+        self._counters.step_s += now - started
+        return self._report(advanced, now)
+
+    def stats(self) -> EngineStats:
+        """Counters since the start, and gauges of this moment."""
+        counters = self._counters
+        return EngineStats(
+            steps=counters.steps,
+            running=len(self._scheduler.running),
+            waiting=len(self._scheduler.waiting),
+            total_blocks=self.num_blocks,
+            free_blocks=self._pool.num_free,
+            cached_blocks=self._tree.num_blocks,
+            used_blocks=self.num_blocks - self._pool.num_free - self._tree.num_evictable_blocks,
+            evicted_blocks=self._tree.num_evicted,
+            preemptions=self._scheduler.num_preemptions,
+            prompt_tokens_by_source=self._scheduler.admitted_tokens,
+            generated_tokens=counters.generated_tokens,
+            step_s=counters.step_s,
+            model_s=counters.model_s,
+        )
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError unless every block and lock is accounted for. For tests: visits everything."""
+        self._pool.check_integrity()
+        self._tree.check_integrity()
+        own = sum(
+            len(sequence.held.block_ids) - sequence.held.num_cached_tokens // self.block_size
+            for sequence in self._scheduler.running
+            if sequence.held is not None
+        )
+        assert self._pool.num_free + self._tree.num_blocks + own == self.num_blocks, "a block has no owner"
+
+    # -- parts of a step ------------------------------------------------------------------------------------------
+
+    def _append_sampled(self, logits: torch.Tensor, sequences: list[Sequence]) -> None:
+        now = self._clock()
+        for sequence, token in zip(sequences, sample(logits, sequences), strict=True):
+            sequence.append(token.token_id, token.logprobs)
+            if sequence.first_token is None:
+                sequence.first_token = now
+        self._counters.generated_tokens += len(sequences)
+        for sequence in sequences:
+            if sequence.finish_reason is not None:
+                self._finish(sequence, sequence.finish_reason)
+
+    def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
+        self._scheduler.finish(sequence, reason)
+        self._tables.forget(sequence)
+        del self._turns[sequence.turn_id]
+        self._ended.append(sequence)
+
+    def _report(self, advanced: Iterable[Sequence], now: float) -> list[TurnOutput]:
+        ended, self._ended = self._ended, []
+        reported = dict.fromkeys([*advanced, *ended])
+        outputs = [sequence.take_output(now) for sequence in reported]
+        return [output for output in outputs if output is not None]

@@ -1,0 +1,84 @@
+"""The engine's part of the configuration."""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from ...sessions.errors import ConfigError
+
+GIB = 2**30
+
+
+class Device(enum.StrEnum):
+    """Where the model runs."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+class Dtype(enum.StrEnum):
+    """Of weights and KV. ``float32`` is for comparisons with other implementations; quantised weights are widened."""
+
+    BFLOAT16 = "bfloat16"
+    FLOAT32 = "float32"
+
+
+class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What the engine is started with.
+
+    ``max_batch_tokens`` is the token budget of a step. ``max_prefill_tokens_while_decoding`` bounds the prefill tokens
+    of a step in which anyone decodes, so that a long prompt does not stall running streams. ``kv_memory_bytes`` is the
+    size of the device tier. ``max_context`` 0 means the model's own. ``threads`` 0 means one a core.
+    """
+
+    model: Annotated[
+        str | None, Meta(description="a folder, a .gguf file or a Hugging Face id; by default the embedded model")
+    ] = None
+    device: Annotated[Device, Meta(description="where the model runs")] = Device.AUTO
+    dtype: Annotated[Dtype, Meta(description="of weights and KV in memory")] = Dtype.BFLOAT16
+    block_size: Annotated[int, Meta(ge=1, description="tokens in a block of KV")] = 16
+    kv_memory_bytes: Annotated[int, Meta(ge=1, description="size of the KV pool")] = GIB
+    max_batch_tokens: Annotated[
+        int, Meta(ge=1, description="token budget of one step, decodes and prefill together")
+    ] = 512
+    max_prefill_tokens_while_decoding: Annotated[
+        int, Meta(ge=1, description="of these, at most so many for prefill while anyone decodes")
+    ] = 256
+    max_sequences: Annotated[int, Meta(ge=1, description="turns in one step, at most")] = 64
+    max_waiting: Annotated[int, Meta(ge=1, description="turns running or waiting, at most; more are refused")] = 1024
+    max_context: Annotated[int, Meta(ge=0, description="tokens of a conversation; 0: as many as the model can")] = 0
+    threads: Annotated[int, Meta(ge=0, description="CPU threads of the engine; 0: one a core")] = 0
+
+    def validate(self) -> None:
+        """Raise ConfigError naming the first key that is out of range."""
+        at_least = (
+            ("block_size", 1),
+            ("kv_memory_bytes", 1),
+            ("max_batch_tokens", 1),
+            ("max_prefill_tokens_while_decoding", 1),
+            ("max_sequences", 1),
+            ("max_waiting", 1),
+            ("max_context", 0),
+            ("threads", 0),
+        )
+        for key, least in at_least:
+            if getattr(self, key) < least:
+                raise ConfigError(
+                    f"engine.{key} is {getattr(self, key)}", field=f"engine.{key}", remedy=f"it must be {least} or more"
+                )
+        if self.block_size % 16:
+            raise ConfigError(
+                f"engine.block_size is {self.block_size}", field="engine.block_size", remedy="use a multiple of 16"
+            )
+        if self.max_batch_tokens < self.max_sequences:
+            raise ConfigError(
+                f"engine.max_batch_tokens ({self.max_batch_tokens}) is less than engine.max_sequences "
+                f"({self.max_sequences})",
+                field="engine.max_batch_tokens",
+                remedy="each running sequence needs one token of a step",
+            )

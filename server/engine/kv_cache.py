@@ -1,0 +1,45 @@
+"""The tensors of the device tier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from ...kernels.kv_copy import copy_block_prefix
+from ...kernels.kv_layout import KVLayout
+from ...sessions.cache.prefix_cache import BlockCopy
+from ...sessions.errors import ConfigError
+
+
+class KVCache:
+    """One tensor that holds the KV of all blocks: [num_blocks, num_layers, 2, num_kv_heads, block_size * head_dim].
+
+    Who uses which block is the block pool's business.
+    """
+
+    def __init__(self, layout: KVLayout, num_blocks: int, device: torch.device) -> None:
+        self.layout = layout
+        self.num_blocks = num_blocks
+        self.pool = layout.allocate(num_blocks, device)
+
+    def copy(self, copies: Iterable[BlockCopy]) -> None:
+        """Do the copies on write, in order."""
+        for copy in copies:
+            copy_block_prefix(self.pool, copy.source, copy.target, copy.num_tokens, self.layout.head_dim)
+
+
+def blocks_in(memory_bytes: int, layout: KVLayout) -> int:
+    """How many blocks fit in ``memory_bytes``.
+
+    Raises:
+        ConfigError: not even one does.
+    """
+    num_blocks = memory_bytes // layout.block_bytes
+    if num_blocks < 1:
+        raise ConfigError(
+            f"engine.kv_memory_bytes is {memory_bytes}, one block takes {layout.block_bytes}",
+            field="engine.kv_memory_bytes",
+            remedy=f"give it at least {64 * layout.block_bytes}",
+        )
+    return num_blocks

@@ -1,0 +1,141 @@
+"""The engine's process: ``python -m sessile.server.engine.process CONFIG INBOX OUTBOX``.
+
+One loop: take what the front sent, step, send what came out. It leaves when the front says so or is gone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import sys
+import time
+
+import msgspec
+import torch
+import zmq
+
+from ...kernels.backend import select
+from ...sessions.errors import SessileError
+from ..model.registry import load_model, resolve_model
+from .core import EngineCore
+from .engine_config import Device, EngineConfig
+from .messages import (
+    AbortTurn,
+    EngineFailed,
+    EngineReady,
+    FromEngine,
+    LoadProgress,
+    Shutdown,
+    SubmitTurn,
+    ToEngine,
+    TurnOutputs,
+)
+
+logger = logging.getLogger(__name__)
+
+IDLE_POLL_MS = 1000
+PR_SET_PDEATHSIG = 1
+
+
+class EngineProcess:
+    """The engine's end of the two queues, and the loop between them."""
+
+    def __init__(self, config: EngineConfig, inbox: str, outbox: str) -> None:
+        self._config = config
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
+        self._inbox = context.socket(zmq.PULL)
+        self._inbox.connect(inbox)
+        self._outbox = context.socket(zmq.PUSH)
+        self._outbox.connect(outbox)
+        self._decoder = msgspec.msgpack.Decoder(ToEngine)
+        self._encoder = msgspec.msgpack.Encoder()
+        self._front = os.getppid()
+
+    def run(self) -> int:
+        """Load the model and serve; returns the exit status."""
+        try:
+            core = self._load()
+        except (SessileError, OSError, RuntimeError, MemoryError) as error:
+            logger.exception("the engine cannot start")
+            remedy = error.remedy if isinstance(error, SessileError) else None
+            message = error.message if isinstance(error, SessileError) else f"{type(error).__name__}: {error}"
+            self._send(EngineFailed(message, remedy))
+            return 1
+        while self._take_messages(core):
+            if core.has_work:
+                outputs = core.step()
+                if outputs:
+                    self._send(TurnOutputs(outputs, core.stats()))
+        return 0
+
+    def _load(self) -> EngineCore:
+        config = self._config
+        device = _device(config.device)
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        source = resolve_model(config.model, None, self._report)
+        model = load_model(source, device=device, dtype=config.dtype.value, progress=self._report)
+        core = EngineCore(config, model.model, device, time.monotonic)
+        self._send(
+            EngineReady(
+                model=model.name,
+                fingerprint=model.fingerprint,
+                device=str(device),
+                dtype=config.dtype.value,
+                vocab_size=model.config.vocab_size,
+                context_length=core.context_length,
+                block_size=config.block_size,
+                num_blocks=core.num_blocks,
+                kernels=select(device.type).describe(),
+            )
+        )
+        return core
+
+    def _take_messages(self, core: EngineCore) -> bool:
+        """Handle all that waits; without work, wait for something. False: leave."""
+        while True:
+            timeout = 0 if core.has_work else IDLE_POLL_MS
+            if not self._inbox.poll(timeout):
+                return os.getppid() == self._front
+            match self._decoder.decode(self._inbox.recv()):
+                case SubmitTurn() as turn:
+                    core.submit(turn)
+                case AbortTurn(turn_id):
+                    core.abort(turn_id)
+                case Shutdown():
+                    return False
+
+    def _report(self, stage: str, fraction: float) -> None:
+        self._send(LoadProgress(stage, fraction))
+
+    def _send(self, message: FromEngine) -> None:
+        self._outbox.send(self._encoder.encode(message))
+
+
+def _device(wanted: Device) -> torch.device:
+    if wanted is Device.AUTO:
+        wanted = Device.CUDA if torch.cuda.is_available() else Device.CPU
+    return torch.device(wanted.value)
+
+
+def _die_with_parent() -> None:
+    """Ask Linux for a SIGKILL when the front is gone; elsewhere the loop notices within a second."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def main() -> int:
+    """Entry point of the child; the front alone starts it."""
+    logging.basicConfig(
+        level=os.environ.get("SESSILE_LOG_LEVEL", "info").upper(), format="%(levelname)s %(name)s: %(message)s"
+    )
+    _die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches both; the front decides
+    config = msgspec.json.decode(sys.argv[1], type=EngineConfig)
+    return EngineProcess(config, inbox=sys.argv[2], outbox=sys.argv[3]).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""Chooses the next token of each turn from its logits.
+
+Each row is judged alone and its random number depends on the turn's seed and the token's position only, so a turn's
+tokens are the same alone, in any batch, and after a preemption or a restart.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import torch
+
+from .messages import TokenLogprobs
+from .sampling_params import SamplingParams
+from .sequence import Sequence
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SampledToken:
+    """One sampled token, with its log probabilities where the turn asked for them."""
+
+    token_id: int
+    logprobs: TokenLogprobs | None
+
+
+def uniform(seed: int, position: int) -> float:
+    """A number in [0, 1) that depends on ``seed`` and ``position`` alone (Philox, counter based)."""
+    key = np.array([seed, position], dtype=np.uint64)
+    return float(np.random.Generator(np.random.Philox(key=key)).random())
+
+
+def sample(logits: torch.Tensor, sequences: list[Sequence]) -> list[SampledToken]:
+    """The next token of each of ``sequences``; ``logits`` is [len(sequences), vocab_size] float32, changed where tokens
+    are barred."""
+    for row, sequence in enumerate(sequences):
+        if sequence.num_output_tokens < sequence.turn.sampling.min_tokens and sequence.stop_token_ids:
+            logits[row, list(sequence.stop_token_ids)] = -torch.inf
+    token_ids: list[int] = logits.argmax(dim=-1).tolist()
+    for row, sequence in enumerate(sequences):
+        if sequence.turn.sampling.temperature > 0:
+            token_ids[row] = _draw(logits[row], sequence.turn.sampling, sequence.num_tokens)
+    return [
+        SampledToken(token_id, _logprobs(logits[row], token_id, sequence.turn.sampling.logprobs))
+        for row, (token_id, sequence) in enumerate(zip(token_ids, sequences, strict=True))
+    ]
+
+
+def _draw(logits: torch.Tensor, params: SamplingParams, position: int) -> int:
+    """Temperature, then top-k, top-p and min-p, then the inverse of the distribution function at a uniform number.
+
+    Top-p keeps the smallest set of likeliest tokens whose probabilities sum to at least ``top_p`` (Holtzman et al.,
+    2019); min-p those with at least ``min_p`` times the likeliest one's probability (Nguyen et al., 2024).
+    """
+    assert params.seed is not None
+    candidates, ids = _candidates(logits / params.temperature, params)
+    probabilities = torch.softmax(candidates.double(), dim=-1)
+    if params.top_p < 1.0:
+        before = probabilities.cumsum(-1) - probabilities
+        probabilities = probabilities.masked_fill(before >= params.top_p, 0.0)
+    if params.min_p > 0.0:
+        probabilities = probabilities.masked_fill(probabilities < params.min_p * probabilities.max(), 0.0)
+    cumulative = probabilities.cumsum(-1)
+    target = uniform(params.seed, position) * float(cumulative[-1])
+    place = int(torch.searchsorted(cumulative, target, right=True))
+    last = int(probabilities.nonzero()[-1])  # rounding may put the target at the very end
+    place = min(place, last)
+    return place if ids is None else int(ids[place])
+
+
+def _candidates(logits: torch.Tensor, params: SamplingParams) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The logits that may be drawn, likeliest first where that matters, and their ids (None: all, in order)."""
+    if 0 < params.top_k < logits.numel():
+        top = logits.topk(params.top_k)
+        return top.values, top.indices
+    if params.top_p < 1.0:
+        ordered = logits.sort(descending=True, stable=True)
+        return ordered.values, ordered.indices
+    return logits, None
+
+
+def _logprobs(logits: torch.Tensor, token_id: int, num_top: int | None) -> TokenLogprobs | None:
+    """Of the model's own distribution, before temperature and filters."""
+    if num_top is None:
+        return None
+    logprobs = torch.log_softmax(logits, dim=-1)
+    top = logprobs.topk(num_top)
+    return TokenLogprobs(float(logprobs[token_id]), tuple(top.indices.tolist()), tuple(top.values.tolist()))

@@ -1,0 +1,117 @@
+"""One turn inside the engine: its tokens, how far they are computed, and what it holds of the cache."""
+
+from __future__ import annotations
+
+import enum
+
+import numpy as np
+import numpy.typing as npt
+
+from ...sessions.cache.prefix_cache import SequenceBlocks
+from ...sessions.cache.token_key import pack_tokens
+from .messages import FinishReason, SubmitTurn, TokenLogprobs, TokensBySource, TurnOutput, TurnUsage
+
+
+class SequenceState(enum.Enum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+class Sequence:
+    """The engine's view of a turn.
+
+    ``num_computed`` tokens have their KV in the pool; a sequence whose ``num_computed`` is one less than its tokens
+    decodes, one with more to compute prefills. Times are seconds of the engine's clock.
+    """
+
+    def __init__(self, turn: SubmitTurn, max_tokens: int, arrival: float, order: int) -> None:
+        self.turn = turn
+        self.arrival = arrival
+        self.order = order  # of arrival
+        self.state = SequenceState.WAITING
+        self.num_prompt_tokens = len(turn.token_ids)
+        self.max_tokens = max_tokens
+        self._token_ids: npt.NDArray[np.int32] = np.zeros(self.num_prompt_tokens + max_tokens, dtype=np.int32)
+        self._token_ids[: self.num_prompt_tokens] = turn.token_ids
+        self.num_tokens = self.num_prompt_tokens
+        self.num_computed = 0
+        self.held: SequenceBlocks | None = None
+        self.slot: int | None = None  # row of the batch's tables
+        end_of_turn = () if turn.sampling.ignore_eos else turn.eos_token_ids
+        self.stop_token_ids = frozenset((*turn.sampling.stop_token_ids, *end_of_turn))
+        self.finish_reason: FinishReason | None = None
+        # what usage will say
+        self.cached_on_arrival = 0
+        self.tokens_by_source: TokensBySource | None = None  # None until admitted for the first time
+        self.admitted: float | None = None
+        self.first_token: float | None = None
+        self.preemptions = 0
+        # not yet reported
+        self._new_token_ids: list[int] = []
+        self._new_logprobs: list[TokenLogprobs] = []
+
+    @property
+    def turn_id(self) -> str:
+        return self.turn.turn_id
+
+    @property
+    def num_uncomputed(self) -> int:
+        return self.num_tokens - self.num_computed
+
+    @property
+    def is_decoding(self) -> bool:
+        """Only the token sampled last is to be computed."""
+        return self.num_uncomputed == 1 and self.num_tokens > self.num_prompt_tokens
+
+    @property
+    def num_output_tokens(self) -> int:
+        return self.num_tokens - self.num_prompt_tokens
+
+    @property
+    def token_ids(self) -> npt.NDArray[np.int32]:
+        """All tokens so far, [num_tokens]; a view."""
+        return self._token_ids[: self.num_tokens]
+
+    def packed(self, start: int, stop: int) -> bytes:
+        """The cache key of tokens ``start`` to ``stop``."""
+        return pack_tokens(self._token_ids[start:stop])
+
+    def append(self, token_id: int, logprobs: TokenLogprobs | None) -> None:
+        """Add a sampled token; ends the turn where it is a stop token or the last one allowed."""
+        self._token_ids[self.num_tokens] = token_id
+        self.num_tokens += 1
+        self._new_token_ids.append(token_id)
+        if logprobs is not None:
+            self._new_logprobs.append(logprobs)
+        if token_id in self.stop_token_ids and self.num_output_tokens > self.turn.sampling.min_tokens:
+            self.finish_reason = FinishReason.STOP
+        elif self.num_output_tokens >= self.max_tokens:
+            self.finish_reason = FinishReason.LENGTH
+
+    def take_output(self, now: float) -> TurnOutput | None:
+        """What was not yet reported, with the usage if the turn has ended; None if there is nothing."""
+        if not self._new_token_ids and self.finish_reason is None:
+            return None
+        output = TurnOutput(
+            turn_id=self.turn_id,
+            token_ids=self._new_token_ids,
+            logprobs=self._new_logprobs if self.turn.sampling.logprobs is not None else None,
+            finish_reason=self.finish_reason,
+            usage=self._usage(now) if self.finish_reason is not None else None,
+        )
+        self._new_token_ids, self._new_logprobs = [], []
+        return output
+
+    def _usage(self, now: float) -> TurnUsage:
+        admitted = self.admitted if self.admitted is not None else now
+        first_token = self.first_token if self.first_token is not None else now
+        return TurnUsage(
+            prompt_tokens=self.num_prompt_tokens,
+            completion_tokens=self.num_output_tokens,
+            tokens_by_source=self.tokens_by_source or TokensBySource(computed=self.num_prompt_tokens),
+            queue_s=admitted - self.arrival,
+            prefill_s=first_token - admitted,
+            decode_s=now - first_token,
+            preemptions=self.preemptions,
+        )

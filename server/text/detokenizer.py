@@ -1,0 +1,34 @@
+"""Tokens to text as they come."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable
+
+from .tokenizer import Tokenizer
+
+
+class IncrementalDetokenizer:
+    """Turns a stream of tokens into text, a whole character at a time.
+
+    The pieces that ``push`` and at last ``flush`` return make up ``Tokenizer.decode`` of all tokens. A push costs time
+    in its own tokens, whatever came before.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, skip_special: bool = True) -> None:
+        self._bytes = tokenizer.token_bytes
+        self._skipped = self._bytes.special_ids if skip_special else frozenset()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._drop_space = self._bytes.strips_first_space
+
+    def push(self, token_ids: Iterable[int]) -> str:
+        """The characters that these tokens complete."""
+        pieces = b"".join(self._bytes[token_id] for token_id in token_ids if token_id not in self._skipped)
+        if self._drop_space and pieces:
+            self._drop_space = False
+            pieces = pieces.removeprefix(b" ")
+        return self._decoder.decode(pieces)
+
+    def flush(self) -> str:
+        """What is left of an unfinished character, as U+FFFD; the stream ends here."""
+        return self._decoder.decode(b"", final=True)

@@ -1,0 +1,49 @@
+"""The HTTP application."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from ...sessions.errors import RequestError, SessileError
+from .errors import answer_http_error, answer_sessile_error, answer_unexpected, error_response
+from .inference_routes import inference_routes
+from .metrics import HttpMetrics
+from .openapi import install_openapi
+from .parts import WebParts
+from .status_routes import status_routes
+
+
+def create_app(parts: WebParts) -> FastAPI:
+    """An application on ``parts``; several may live in one process."""
+    app = FastAPI(
+        title="Sessile",
+        version=parts.version,
+        description="A session inference server for LLM agents, with OpenAI's endpoints.",
+        redoc_url=None,
+    )
+    metrics = HttpMetrics(lambda: parts.engine.stats)
+    app.include_router(inference_routes(parts, metrics))
+    app.include_router(status_routes(parts, metrics))
+
+    async def answer_error(request: Request, error: Exception) -> Response:
+        if isinstance(error, SessileError):
+            metrics.count_error(error)
+        return await answer_sessile_error(request, error)
+
+    app.add_exception_handler(SessileError, answer_error)
+    app.add_exception_handler(HTTPException, answer_http_error)
+    app.add_exception_handler(RequestValidationError, _answer_validation_error)
+    app.add_exception_handler(Exception, answer_unexpected)
+    install_openapi(app)
+    return app
+
+
+async def _answer_validation_error(_request: Request, error: Exception) -> Response:
+    """For what FastAPI checks itself: headers and paths."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    field = str(first["loc"][-1])
+    return error_response(RequestError(f"{field}: {first['msg']}", field=field))

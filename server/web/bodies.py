@@ -1,0 +1,166 @@
+"""What clients send to OpenAI's endpoints, field by field.
+
+A field is one of three kinds, and each body's annotations say which:
+
+* it has its effect here;
+* it is accepted at its neutral value alone (``n`` = 1), any other value is refused: ``_Only``;
+* it can have no effect on the answer of this server: it is reported in the header ``x-sessile-ignored``: ``NoEffect``.
+
+Any other field is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, get_type_hints
+
+import msgspec
+from msgspec import UNSET, Meta
+
+Int = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+NoEffect = Annotated[Any, Meta(description="Accepted; no effect here.", extra={"effect": "none"})]
+One = Annotated[Any, Meta(description="Only 1.", extra={"only": (1, None)})]
+Zero = Annotated[Any, Meta(description="Only 0.", extra={"only": (0, None)})]
+Off = Annotated[Any, Meta(description="Only false.", extra={"only": (False, None)})]
+Nothing = Annotated[Any, Meta(description="Only null or empty.", extra={"only": (None, [], {}, "")})]
+PlainText = Annotated[Any, Meta(description='Only {"type": "text"}.', extra={"only": (None, {"type": "text"})})]
+TextOnly = Annotated[Any, Meta(description='Only ["text"].', extra={"only": (None, ["text"])})]
+
+
+class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``include_usage``: one more chunk at the end, without choices, that has the usage."""
+
+    include_usage: bool | None = False
+    include_obfuscation: NoEffect = UNSET
+
+
+class ContentPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A piece of a message; this server takes text."""
+
+    type: Literal["text"]
+    text: str
+
+
+class CalledFunction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the assistant called; ``arguments`` is JSON as text."""
+
+    name: str
+    arguments: str = "{}"
+
+
+class MessageToolCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A call in an assistant's message, as the server sent it."""
+
+    id: str
+    function: CalledFunction
+    type: Literal["function"] = "function"
+    index: NoEffect = UNSET
+
+
+class ChatMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A message of the conversation. What OpenAI's own answers carry beside the text is accepted when sent back."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[ContentPart] | None = None
+    name: str | None = None
+    tool_calls: list[MessageToolCall] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+    refusal: Nothing = UNSET
+    audio: Nothing = UNSET
+    annotations: Nothing = UNSET
+    function_call: Nothing = UNSET
+
+
+class _SharedFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What both endpoints have in common."""
+
+    model: Annotated[str, Meta(description="The served model's name or one of its aliases.")] | None = None
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    temperature: Annotated[float, Meta(description="0 is greedy.")] | None = None
+    top_p: float | None = None
+    top_k: Annotated[Int, Meta(description="0 or left out: off.")] | None = None
+    min_p: float | None = None
+    seed: Int | None = None
+    stop: Annotated[str | list[str] | None, Meta(description="One string or several.")] = None
+    stop_token_ids: list[Int] | None = None
+    max_tokens: Int | None = None
+    min_tokens: Int | None = None
+    ignore_eos: Annotated[bool | None, Meta(description="Go on past the model's own end of turn.")] = False
+    n: One = UNSET
+    presence_penalty: Zero = UNSET
+    frequency_penalty: Zero = UNSET
+    repetition_penalty: One = UNSET
+    logit_bias: Nothing = UNSET
+    user: NoEffect = UNSET
+    metadata: NoEffect = UNSET
+    store: NoEffect = UNSET
+    service_tier: NoEffect = UNSET
+    safety_identifier: NoEffect = UNSET
+    prompt_cache_key: NoEffect = UNSET
+    prompt_cache_retention: NoEffect = UNSET
+    cache_prompt: NoEffect = UNSET
+
+
+class ChatBody(_SharedFields, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The body of ``POST /v1/chat/completions``."""
+
+    messages: list[ChatMessage]
+    max_completion_tokens: Int | None = None
+    logprobs: bool | None = False
+    top_logprobs: Int | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: Annotated[Any, Meta(description='"auto", or "none": the tools are not shown to the model.')] = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    response_format: PlainText = UNSET
+    modalities: TextOnly = UNSET
+    audio: Nothing = UNSET
+    functions: Nothing = UNSET
+    function_call: Nothing = UNSET
+    web_search_options: Nothing = UNSET
+    parallel_tool_calls: NoEffect = UNSET
+    prediction: NoEffect = UNSET
+    reasoning_effort: NoEffect = UNSET
+    verbosity: NoEffect = UNSET
+
+
+class CompletionBody(_SharedFields, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The body of ``POST /v1/completions``."""
+
+    prompt: Annotated[
+        str | list[str | Int | list[Int]], Meta(description="One text, or one list of token ids; not several.")
+    ]
+    logprobs: Annotated[Int, Meta(description="How many alternatives to report for each token.")] | None = None
+    best_of: One = UNSET
+    echo: Off = UNSET
+    suffix: Nothing = UNSET
+
+
+def fields_without_effect(body: msgspec.Struct) -> tuple[str, ...]:
+    """The fields that were sent and that have no effect here."""
+    return tuple(name for name in _EFFECTLESS[type(body)] if getattr(body, name) is not UNSET)
+
+
+def first_refused_value(body: msgspec.Struct) -> tuple[str, object, tuple[Any, ...]] | None:
+    """The first field that was sent with another than its neutral value: its name, its value, what it may be."""
+    for name, allowed in _ONLY[type(body)].items():
+        value = getattr(body, name)
+        if value is not UNSET and value not in allowed:
+            return name, value, allowed
+    return None
+
+
+def _annotated(kind: type[msgspec.Struct], key: str) -> dict[str, Any]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {
+        name: meta.extra[key]
+        for name, hint in hints.items()
+        for meta in getattr(hint, "__metadata__", ())
+        if isinstance(meta, Meta) and meta.extra and key in meta.extra
+    }
+
+
+_BODIES: tuple[type[msgspec.Struct], ...] = (ChatBody, CompletionBody, ChatMessage, StreamOptions)
+_EFFECTLESS: Mapping[type, tuple[str, ...]] = {kind: tuple(_annotated(kind, "effect")) for kind in _BODIES}
+_ONLY: Mapping[type, dict[str, tuple[Any, ...]]] = {kind: _annotated(kind, "only") for kind in _BODIES}

@@ -1,0 +1,102 @@
+"""Errors over HTTP, in OpenAI's shape: ``{"error": {"message", "type", "param", "code", "details"}}``."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...sessions.errors import RequestError, SessileError
+from ..error_status import error_metadata, retry_after_s, status_of
+
+logger = logging.getLogger(__name__)
+_encode = msgspec.json.Encoder().encode
+
+
+class BodyTooLarge(RequestError):
+    """The request's body is longer than ``limit`` bytes."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"the body is longer than {limit} bytes",
+            remedy="send less, or raise --http-max-body-bytes",
+        )
+        self.limit = limit
+
+
+class UnknownModel(RequestError):
+    """Another model than the served one was asked for."""
+
+    def __init__(self, asked: str, served: str) -> None:
+        super().__init__(f"model {asked!r} is not served here", field="model", remedy=f"the served model is {served!r}")
+
+
+def http_status_of(error: SessileError) -> tuple[int, str]:
+    """The HTTP status and the stable code of an error."""
+    match error:
+        case BodyTooLarge():
+            return 413, "body_too_large"
+        case UnknownModel():
+            return 404, "model_not_found"
+        case _:
+            row = status_of(error)
+            return row.http_status, row.reason.lower()
+
+
+def error_body(error: SessileError) -> dict[str, Any]:
+    """The error as a JSON value."""
+    status, code = http_status_of(error)
+    return _shape(status, str(error), error.field, code, error_metadata(error))
+
+
+def error_response(error: SessileError) -> Response:
+    """The error as an answer, with ``Retry-After`` where another try may succeed."""
+    status, _ = http_status_of(error)
+    retry = retry_after_s(error)
+    headers = {} if retry is None else {"retry-after": str(max(1, math.ceil(retry)))}
+    return Response(_encode(error_body(error)), status, headers, "application/json")
+
+
+def _shape(status: int, message: str, param: str | None, code: str, details: dict[str, str]) -> dict[str, Any]:
+    return {
+        "error": {
+            "message": message,
+            "type": _type_of(status),
+            "param": param,
+            "code": code,
+            "details": details,
+        }
+    }
+
+
+def _type_of(status: int) -> str:
+    if status == 429:
+        return "rate_limit_error"
+    return "invalid_request_error" if status < 500 else "server_error"
+
+
+async def answer_sessile_error(_request: Request, error: Exception) -> Response:
+    """For errors of our own tree."""
+    assert isinstance(error, SessileError)
+    if http_status_of(error)[0] == 500:
+        logger.error("request failed: %s", error, exc_info=error)
+    return error_response(error)
+
+
+async def answer_http_error(_request: Request, error: Exception) -> Response:
+    """For the router's own errors: no such path, no such method."""
+    assert isinstance(error, HTTPException)
+    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
+    body = _shape(error.status_code, error.detail, None, code, {})
+    return Response(_encode(body), error.status_code, error.headers, "application/json")
+
+
+async def answer_unexpected(_request: Request, _error: Exception) -> Response:
+    """For a bug of ours: says so, without its inside. The server's log has the traceback."""
+    body = _shape(500, "internal error; the server's log has the details", None, "internal", {})
+    return Response(_encode(body), 500, media_type="application/json")

@@ -1,0 +1,16 @@
+"""HTTP's part of the configuration."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+
+class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where HTTP listens, and what it takes."""
+
+    port: Annotated[int, Meta(ge=0, le=65535, description="port of HTTP; 0 takes a free one")] = 8000
+    max_body_bytes: Annotated[int, Meta(ge=1, description="size of a request's body, at most")] = 8 * 1024 * 1024
+    backlog: Annotated[int, Meta(ge=1, description="connections that wait to be accepted, at most")] = 2048

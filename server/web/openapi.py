@@ -1,0 +1,81 @@
+"""The OpenAPI document: FastAPI's routes, with the schemas of our own Structs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from . import answers, bodies
+
+_REFERENCE = "#/components/schemas/{name}"
+_DOCUMENTED: tuple[type[msgspec.Struct], ...] = (
+    bodies.ChatBody,
+    bodies.CompletionBody,
+    answers.ChatCompletion,
+    answers.ChatChunk,
+    answers.TextCompletion,
+    answers.ModelList,
+    answers.ModelCard,
+    answers.Health,
+    answers.Ready,
+    answers.HitRate,
+    answers.ErrorAnswer,
+)
+_CHUNKS: dict[type, type[msgspec.Struct]] = {
+    answers.ChatCompletion: answers.ChatChunk,
+    answers.TextCompletion: answers.TextCompletion,
+}
+
+
+def describe_body(body: type[msgspec.Struct]) -> dict[str, Any]:
+    """What a route adds to its operation for a body that we decode ourselves."""
+    return {"requestBody": {"required": True, "content": _json_of(body)}}
+
+
+def describe_answer(
+    answer: type[msgspec.Struct], *, streamed: bool = False, unready: type[msgspec.Struct] | None = None
+) -> dict[int | str, dict[str, Any]]:
+    """The answers of a route: its own, as events too where it streams, and errors."""
+    content = _json_of(answer)
+    if streamed:
+        content["text/event-stream"] = {"schema": {"$ref": _REFERENCE.format(name=_CHUNKS[answer].__name__)}}
+    responses: dict[int | str, dict[str, Any]] = {200: {"description": "Done.", "content": content}}
+    if unready is not None:
+        responses[503] = {"description": "Not now.", "content": _json_of(unready)}
+    responses["default"] = {"description": "An error.", "content": _json_of(answers.ErrorAnswer)}
+    return responses
+
+
+def install_openapi(app: FastAPI) -> None:
+    """Make ``app`` serve the completed document."""
+
+    def document() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schema = get_openapi(
+                title=app.title, version=app.version, description=app.description, routes=app.routes, tags=_TAGS
+            )
+            _, components = msgspec.json.schema_components(_DOCUMENTED, ref_template=_REFERENCE)
+            schemas = schema.setdefault("components", {}).setdefault("schemas", {})
+            for unused in ("HTTPValidationError", "ValidationError"):
+                schemas.pop(unused, None)
+            schemas.update(components)
+            for operations in schema["paths"].values():
+                for operation in operations.values():
+                    operation["responses"].pop("422", None)
+            app.openapi_schema = schema
+        return app.openapi_schema
+
+    app.openapi = document  # type: ignore[method-assign]
+
+
+_TAGS = [
+    {"name": "inference", "description": "Turns, in OpenAI's shapes."},
+    {"name": "status", "description": "What the server says about itself."},
+]
+
+
+def _json_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": _REFERENCE.format(name=kind.__name__)}}}

@@ -1,0 +1,55 @@
+"""What the HTTP application is made of. It gets these at its creation and holds nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from ...sessions.manager.requests import CompletionRequest, TurnEvent
+from ..engine.client import EngineState
+from ..engine.messages import EngineReady, EngineStats
+from .http_config import HttpConfig
+from .names import ServedName
+from .writers import TokenBytes
+
+
+class Turns(Protocol):
+    """What HTTP asks of the session manager."""
+
+    def complete(self, request: CompletionRequest) -> AsyncIterator[TurnEvent]:
+        """A turn without a session. Closing the iterator aborts it."""
+        ...
+
+
+class Engine(Protocol):
+    """What HTTP asks of the engine's client, all of it without waiting."""
+
+    @property
+    def info(self) -> EngineReady:
+        """The loaded model. Raises EngineError while none is ready."""
+        ...
+
+    @property
+    def state(self) -> EngineState:
+        """What it can do for a new turn."""
+        ...
+
+    @property
+    def stats(self) -> EngineStats:
+        """The latest counters."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WebParts:
+    """``check_admission`` raises Draining once the server no longer takes new work."""
+
+    turns: Turns
+    engine: Engine
+    token_bytes: TokenBytes
+    served: ServedName
+    http: HttpConfig
+    check_admission: Callable[[], None]
+    version: str
+    started_at: float  # seconds since the epoch

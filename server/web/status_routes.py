@@ -1,0 +1,85 @@
+"""What the server says about itself: models, health, readiness, metrics and the cache's hit rate."""
+
+from __future__ import annotations
+
+import msgspec
+from fastapi import APIRouter
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.responses import Response
+
+from ...sessions.errors import EngineError, SessileError
+from ..engine.client import EngineState
+from ..error_status import retry_after_s
+from .answers import Health, HitRate, ModelCard, ModelList, Ready, hit_rate_of
+from .errors import UnknownModel
+from .metrics import HttpMetrics
+from .openapi import describe_answer
+from .parts import WebParts
+
+_encode = msgspec.json.Encoder().encode
+
+
+def status_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
+    """The routes that only read."""
+    router = APIRouter(tags=["status"])
+
+    @router.get("/v1/models", responses=describe_answer(ModelList), response_class=Response)
+    async def list_models() -> Response:
+        """The served model."""
+        return _json(ModelList(data=[_model_card(parts)]))
+
+    @router.get("/v1/models/{name:path}", responses=describe_answer(ModelCard), response_class=Response)
+    async def get_model(name: str) -> Response:
+        """One model, by its name or an alias."""
+        if not name:
+            raise UnknownModel(name, parts.served.name)
+        parts.served.check(name)
+        return _json(_model_card(parts))
+
+    @router.get("/health", responses=describe_answer(Health), response_class=Response)
+    async def health() -> Response:
+        """Whether the process is alive. Says nothing about the model: that is ``/ready``."""
+        return _json(Health(engine=parts.engine.state.value, version=parts.version))
+
+    @router.get("/ready", responses=describe_answer(Ready, unready=Ready), response_class=Response)
+    async def ready() -> Response:
+        """Whether turns are taken now: the model is loaded and the server does not drain."""
+        try:
+            parts.check_admission()
+            info = parts.engine.info
+            if parts.engine.state is not EngineState.READY:
+                raise EngineError(f"the engine is {parts.engine.state.value}")
+        except SessileError as error:
+            headers = {"retry-after": str(max(1, round(retry_after_s(error) or 1)))}
+            return _json(Ready(ready=False, reason=str(error)), 503, headers)
+        return _json(Ready(ready=True, reason=f"{info.model} is loaded"))
+
+    @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+    async def prometheus() -> Response:
+        """Counters for Prometheus."""
+        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    @router.get("/v1/cache/hit-rate", responses=describe_answer(HitRate), response_class=Response)
+    async def hit_rate() -> Response:
+        """The share of prompt tokens whose KV was reused, since the engine's start."""
+        return _json(hit_rate_of(parts.engine.stats.prompt_tokens_by_source))
+
+    return router
+
+
+def _json(value: msgspec.Struct, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(_encode(value), status, headers, "application/json")
+
+
+def _model_card(parts: WebParts) -> ModelCard:
+    info = parts.engine.info
+    return ModelCard(
+        id=parts.served.name,
+        created=int(parts.started_at),
+        owned_by="sessile",
+        aliases=sorted(parts.served.aliases),
+        fingerprint=info.fingerprint,
+        context_length=info.context_length,
+        dtype=info.dtype,
+        device=info.device,
+    )

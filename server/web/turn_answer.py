@@ -1,0 +1,134 @@
+"""The answer of one turn as an ASGI response: streamed as server-sent events, or whole.
+
+While the turn runs the connection is watched: a client that goes away ends its turn at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ...sessions.errors import EngineError, SessileError
+from ...sessions.manager.requests import TextDelta, TurnEvent, TurnFinished
+from .errors import error_body
+from .metrics import TurnMeter
+from .writers import DONE, TurnWriter
+
+logger = logging.getLogger(__name__)
+_encode = msgspec.json.Encoder().encode
+
+
+class TurnAnswer(Response):
+    """What streamed and whole answers have in common. ``events`` is run, and closed, by this response."""
+
+    def __init__(
+        self,
+        events: AsyncIterator[TurnEvent],
+        writer: TurnWriter,
+        meter: TurnMeter,
+        headers: Mapping[str, str],
+    ) -> None:
+        super().__init__(headers=headers, media_type=self.media_type)
+        del self.headers["content-length"]
+        self._events = events
+        self._writer = writer
+        self._meter = meter
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer. Raises SessileError before anything was sent, for the application's handlers to answer."""
+        work = asyncio.ensure_future(self._work(send))
+        gone = asyncio.ensure_future(_client_is_gone(receive))
+        try:
+            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                logger.debug("the client went away")
+                self._meter.ended("client_gone")
+        finally:
+            await _end(gone)
+            await _end(work)
+        if not work.cancelled():
+            work.result()
+
+    async def _work(self, send: Send) -> None:
+        try:
+            await self._answer(self._events, send)
+        except SessileError as error:
+            self._meter.failed(error)
+            raise
+        finally:
+            if isinstance(self._events, AsyncGenerator):
+                await self._events.aclose()
+            self._meter.ended("cancelled")
+
+    async def _answer(self, events: AsyncIterator[TurnEvent], send: Send) -> None:
+        raise NotImplementedError
+
+    async def _start(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+
+
+class StreamedTurn(TurnAnswer):
+    """Server-sent events. An error before the first event has its own status, a later one is an event."""
+
+    media_type = "text/event-stream"
+
+    async def _answer(self, events: AsyncIterator[TurnEvent], send: Send) -> None:
+        event = await anext(events)
+        await self._start(send)
+        opening = self._writer.opening()
+        try:
+            while isinstance(event, TextDelta):
+                self._meter.tokens(len(event.token_ids))
+                piece = opening + self._writer.delta(event)
+                if piece:
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                    opening = b""
+                event = await anext(events)
+            _refuse_aborted(event)
+            self._meter.finished(event)
+            last = opening + self._writer.closing(event)
+        except SessileError as error:
+            self._meter.failed(error)
+            last = opening + b"data: " + _encode(error_body(error)) + b"\n\n" + DONE
+        await send({"type": "http.response.body", "body": last, "more_body": False})
+
+
+class WholeTurn(TurnAnswer):
+    """One JSON object, when the turn is over."""
+
+    media_type = "application/json"
+
+    async def _answer(self, events: AsyncIterator[TurnEvent], send: Send) -> None:
+        deltas: list[TextDelta] = []
+        event = await anext(events)
+        while isinstance(event, TextDelta):
+            self._meter.tokens(len(event.token_ids))
+            deltas.append(event)
+            event = await anext(events)
+        _refuse_aborted(event)
+        self._meter.finished(event)
+        body = self._writer.whole(deltas, event)
+        await self._start(send)
+        await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def _refuse_aborted(finished: TurnFinished) -> None:
+    if finished.finish_reason == "aborted":
+        raise EngineError("the server ended the turn before it was complete", remedy="send it again")
+
+
+async def _client_is_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _end(task: asyncio.Future[None]) -> None:
+    """Cancel a task and wait until it has cleaned up; its own result stays in it."""
+    if not task.done():
+        task.cancel()
+    await asyncio.wait((task,))

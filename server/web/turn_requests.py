@@ -1,0 +1,178 @@
+"""From OpenAI's bodies to what the session manager takes."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ...sessions.errors import RequestError
+from ...sessions.manager.requests import CompletionRequest, MessagesInput, TextInput, TokenIdsInput
+from ...sessions.messages import Message, Role, Tool, ToolCall
+from ..engine.sampling_params import SamplingParams
+from .bodies import ChatBody, ChatMessage, CompletionBody, fields_without_effect, first_refused_value
+
+DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's, for /v1/completions
+
+
+def chat_request(body: ChatBody, tenant: str) -> CompletionRequest:
+    """The turn that a chat body asks for. Raises RequestError naming the field."""
+    _check_values(body)
+    if not body.messages:
+        raise RequestError("messages is empty", field="messages", remedy="send one message or more")
+    limit_field, max_tokens = _max_tokens(body)
+    return CompletionRequest(
+        prompt=MessagesInput(messages=tuple(_message(i, message) for i, message in enumerate(body.messages))),
+        tenant=tenant,
+        tools=_tools(body),
+        sampling=_sampling(body, max_tokens, _chat_logprobs(body), {"max_tokens": limit_field}),
+        stop=_stop(body.stop),
+        template_arguments=body.chat_template_kwargs or {},
+    )
+
+
+def completion_request(body: CompletionBody, tenant: str) -> CompletionRequest:
+    """The turn that a completion body asks for. Raises RequestError naming the field."""
+    _check_values(body)
+    max_tokens = DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
+    return CompletionRequest(
+        prompt=_prompt(body.prompt),
+        tenant=tenant,
+        sampling=_sampling(body, max_tokens, body.logprobs, {}),
+        stop=_stop(body.stop),
+    )
+
+
+def ignored_fields(body: ChatBody | CompletionBody) -> tuple[str, ...]:
+    """The fields that were sent and that have no effect, for the header ``x-sessile-ignored``."""
+    ignored = list(fields_without_effect(body))
+    if body.stream_options is not None:
+        ignored += [f"stream_options.{name}" for name in fields_without_effect(body.stream_options)]
+    return tuple(ignored)
+
+
+def _check_values(body: ChatBody | CompletionBody) -> None:
+    _refuse(first_refused_value(body), "")
+    if body.stream_options is not None and not body.stream:
+        raise RequestError(
+            "stream_options without stream", field="stream_options", remedy='send "stream": true, or leave it out'
+        )
+
+
+def _refuse(refused: tuple[str, object, tuple[object, ...]] | None, prefix: str) -> None:
+    if refused is not None:
+        name, _, allowed = refused
+        neutral = next((value for value in allowed if value not in (None, "")), None)
+        shown = msgspec.json.encode(neutral).decode()
+        raise RequestError(
+            f"{prefix}{name} is not supported with this value",
+            field=prefix + name,
+            remedy=f"leave it out, or send {shown}",
+        )
+
+
+def _message(index: int, message: ChatMessage) -> Message:
+    where = f"messages[{index}]"
+    _refuse(first_refused_value(message), f"{where}.")
+    if message.role == "tool" and message.tool_call_id is None:
+        raise RequestError(f"{where} is a tool's result without tool_call_id", field=f"{where}.tool_call_id")
+    if message.tool_calls and message.role != "assistant":
+        raise RequestError(f"{where} has tool_calls, but is not the assistant's", field=f"{where}.tool_calls")
+    if message.content is None and message.role != "assistant":
+        raise RequestError(f"{where} has no content", field=f"{where}.content")
+    content = message.content
+    if isinstance(content, list):
+        content = "\n".join(part.text for part in content)
+    return Message(
+        role=Role(message.role),
+        content=content or "",
+        tool_calls=tuple(
+            ToolCall(id=call.id, name=call.function.name, arguments=call.function.arguments)
+            for call in message.tool_calls or ()
+        ),
+        tool_call_id=message.tool_call_id,
+        name=message.name,
+        reasoning=message.reasoning_content,
+    )
+
+
+def _tools(body: ChatBody) -> tuple[Tool, ...]:
+    if body.tool_choice not in (None, "auto", "none"):
+        raise RequestError(
+            "tool_choice is not supported with this value", field="tool_choice", remedy='send "auto" or "none"'
+        )
+    for index, tool in enumerate(body.tools or ()):
+        function = tool.get("function")
+        named = isinstance(function, dict) and isinstance(function.get("name"), str)
+        if tool.get("type") != "function" or not named:
+            raise RequestError(
+                f"tools[{index}] is not a function with a name",
+                field=f"tools[{index}]",
+                remedy='send {"type": "function", "function": {"name": …, "parameters": …}}',
+            )
+    return () if body.tool_choice == "none" else tuple(body.tools or ())
+
+
+def _max_tokens(body: ChatBody) -> tuple[str, int | None]:
+    if body.max_completion_tokens is None:
+        return "max_tokens", body.max_tokens
+    if body.max_tokens not in (None, body.max_completion_tokens):
+        raise RequestError(
+            "max_tokens and max_completion_tokens differ", field="max_tokens", remedy="send max_completion_tokens alone"
+        )
+    return "max_completion_tokens", body.max_completion_tokens
+
+
+def _chat_logprobs(body: ChatBody) -> int | None:
+    if body.logprobs:
+        return body.top_logprobs or 0
+    if body.top_logprobs:
+        raise RequestError("top_logprobs without logprobs", field="top_logprobs", remedy='send "logprobs": true')
+    return None
+
+
+def _sampling(
+    body: ChatBody | CompletionBody, max_tokens: int | None, logprobs: int | None, sent_as: dict[str, str]
+) -> SamplingParams:
+    defaults = SamplingParams()
+    params = SamplingParams(
+        temperature=defaults.temperature if body.temperature is None else body.temperature,
+        top_k=body.top_k or 0,
+        top_p=defaults.top_p if body.top_p is None else body.top_p,
+        min_p=body.min_p or 0.0,
+        seed=body.seed,
+        max_tokens=max_tokens,
+        min_tokens=body.min_tokens or 0,
+        stop_token_ids=tuple(body.stop_token_ids or ()),
+        ignore_eos=bool(body.ignore_eos),
+        logprobs=logprobs,
+    )
+    if isinstance(body, ChatBody):
+        sent_as = sent_as | {"logprobs": "top_logprobs"}
+    try:
+        params.validate()
+    except RequestError as error:
+        field = error.field or ""
+        sent = sent_as.get(field, field)
+        raise RequestError(error.message.replace(field, sent, 1), field=sent, remedy=error.remedy) from error
+    return params
+
+
+def _stop(stop: str | list[str] | None) -> tuple[str, ...]:
+    if stop is None:
+        return ()
+    return (stop,) if isinstance(stop, str) else tuple(stop)
+
+
+def _prompt(prompt: str | list[str | int | list[int]]) -> TextInput | TokenIdsInput:
+    if isinstance(prompt, list) and len(prompt) == 1 and not isinstance(prompt[0], int):
+        only = prompt[0]
+        return _prompt(only if isinstance(only, str) else list(only))
+    if not prompt:
+        raise RequestError("prompt is empty", field="prompt", remedy="send one token or more")
+    if isinstance(prompt, str):
+        return TextInput(text=prompt)
+    token_ids = tuple(item for item in prompt if isinstance(item, int))
+    if len(token_ids) != len(prompt):
+        raise RequestError(
+            "prompt has several prompts", field="prompt", remedy="send one text or one list of token ids a request"
+        )
+    return TokenIdsInput(token_ids=token_ids)

@@ -1,0 +1,232 @@
+"""From a turn's events to the bytes of an answer, streamed or whole.
+
+A streamed token costs one encoded string between two constant pieces of bytes: what does not change during a turn is
+encoded once, at its start.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from ...sessions.manager.requests import TextDelta, TurnFinished
+from ..engine.messages import TokenLogprobs
+from .answers import (
+    AnswerMessage,
+    ChatChoice,
+    ChatCompletion,
+    ChatLogprobs,
+    FinishWord,
+    TextChoice,
+    TextCompletion,
+    TextLogprobs,
+    TokenLogprob,
+    TopLogprob,
+    Usage,
+    usage_of,
+)
+
+_encode = msgspec.json.Encoder().encode
+DONE = b"data: [DONE]\n\n"
+
+
+class TokenBytes(Protocol):
+    """The bytes of each token, by its id."""
+
+    def __getitem__(self, token_id: int, /) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TurnHead:
+    """What all chunks of one answer say."""
+
+    id: str
+    created: int
+    model: str
+    fingerprint: str
+    include_usage: bool
+    want_logprobs: bool
+
+    @classmethod
+    def new(cls, prefix: str, model: str, fingerprint: str, *, include_usage: bool, want_logprobs: bool) -> TurnHead:
+        """The head of a new answer."""
+        return cls(
+            f"{prefix}-{uuid.uuid4().hex}", int(time.time()), model, fingerprint[:16], include_usage, want_logprobs
+        )
+
+
+class TurnWriter(Protocol):
+    """Bytes of one answer. ``delta`` may be empty bytes: nothing to send yet."""
+
+    def opening(self) -> bytes:
+        """What comes before the first delta of a stream."""
+        ...
+
+    def delta(self, delta: TextDelta) -> bytes:
+        """One event of a stream."""
+        ...
+
+    def closing(self, finished: TurnFinished) -> bytes:
+        """The last events of a stream."""
+        ...
+
+    def whole(self, deltas: Sequence[TextDelta], finished: TurnFinished) -> bytes:
+        """The answer as one JSON object."""
+        ...
+
+
+class _StreamWriter:
+    """The frame of a chunk, and what both endpoints' streams do alike."""
+
+    def __init__(self, head: TurnHead, kind: str, token_bytes: TokenBytes) -> None:
+        self._head = head
+        self._token_bytes = token_bytes
+        start = {
+            "id": head.id,
+            "object": kind,
+            "created": head.created,
+            "model": head.model,
+            "system_fingerprint": head.fingerprint,
+        }
+        self._start = b"data: " + _encode(start)[:-1] + b',"choices":['
+        self._end = b',"usage":null}\n\n' if head.include_usage else b"}\n\n"
+
+    def _chunk(self, choice: bytes) -> bytes:
+        return self._start + choice + b"]" + self._end
+
+    def _usage_chunk(self, finished: TurnFinished) -> bytes:
+        if not self._head.include_usage:
+            return b""
+        return self._start + b'],"usage":' + _encode(usage_of(finished.usage)) + b"}\n\n"
+
+    def _token(self, token_id: int) -> str:
+        """A token as text; half a character shows as U+FFFD."""
+        return self._token_bytes[token_id].decode("utf-8", "replace")
+
+
+class ChatWriter(_StreamWriter):
+    """Answers of ``/v1/chat/completions``."""
+
+    def __init__(self, head: TurnHead, token_bytes: TokenBytes) -> None:
+        super().__init__(head, "chat.completion.chunk", token_bytes)
+
+    def opening(self) -> bytes:
+        return self._chunk(
+            b'{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}'
+        )
+
+    def delta(self, delta: TextDelta) -> bytes:
+        if not self._head.want_logprobs:
+            if not delta.text:
+                return b""
+            content = _encode(delta.text)
+            return (
+                self._start
+                + b'{"index":0,"delta":{"content":'
+                + content
+                + b'},"logprobs":null,"finish_reason":null}]'
+                + self._end
+            )
+        logprobs = _encode(ChatLogprobs(self._logprobs(delta)))
+        content = _encode(delta.text)
+        return self._chunk(
+            b'{"index":0,"delta":{"content":' + content + b'},"logprobs":' + logprobs + b',"finish_reason":null}'
+        )
+
+    def closing(self, finished: TurnFinished) -> bytes:
+        reason = _encode(finish_word(finished))
+        end = self._chunk(b'{"index":0,"delta":{},"logprobs":null,"finish_reason":' + reason + b"}")
+        return end + self._usage_chunk(finished) + DONE
+
+    def whole(self, deltas: Sequence[TextDelta], finished: TurnFinished) -> bytes:
+        logprobs = [entry for delta in deltas for entry in self._logprobs(delta)]
+        choice = ChatChoice(
+            message=AnswerMessage("".join(delta.text for delta in deltas)),
+            logprobs=ChatLogprobs(logprobs) if self._head.want_logprobs else None,
+            finish_reason=finish_word(finished),
+        )
+        head = self._head
+        return _encode(
+            ChatCompletion(
+                id=head.id,
+                created=head.created,
+                model=head.model,
+                system_fingerprint=head.fingerprint,
+                choices=[choice],
+                usage=usage_of(finished.usage),
+            )
+        )
+
+    def _logprobs(self, delta: TextDelta) -> list[TokenLogprob]:
+        return [self._entry(*pair) for pair in zip(delta.token_ids, delta.logprobs, strict=False)]
+
+    def _entry(self, token_id: int, found: TokenLogprobs) -> TokenLogprob:
+        alternatives = [
+            TopLogprob(self._token(other), logprob, list(self._token_bytes[other]))
+            for other, logprob in zip(found.top_token_ids, found.top_logprobs, strict=True)
+        ]
+        return TokenLogprob(self._token(token_id), found.logprob, list(self._token_bytes[token_id]), alternatives)
+
+
+class CompletionWriter(_StreamWriter):
+    """Answers of ``/v1/completions``."""
+
+    def __init__(self, head: TurnHead, token_bytes: TokenBytes) -> None:
+        super().__init__(head, "text_completion", token_bytes)
+        self._offset = 0  # characters of the text before the next delta
+
+    def opening(self) -> bytes:
+        return b""
+
+    def delta(self, delta: TextDelta) -> bytes:
+        if not delta.text and not self._head.want_logprobs:
+            return b""
+        logprobs = _encode(self._logprobs([delta])) if self._head.want_logprobs else b"null"
+        text = _encode(delta.text)
+        return self._chunk(b'{"index":0,"text":' + text + b',"logprobs":' + logprobs + b',"finish_reason":null}')
+
+    def closing(self, finished: TurnFinished) -> bytes:
+        reason = _encode(finish_word(finished))
+        end = self._chunk(b'{"index":0,"text":"","logprobs":null,"finish_reason":' + reason + b"}")
+        return end + self._usage_chunk(finished) + DONE
+
+    def whole(self, deltas: Sequence[TextDelta], finished: TurnFinished) -> bytes:
+        choice = TextChoice(
+            text="".join(delta.text for delta in deltas),
+            logprobs=self._logprobs(deltas) if self._head.want_logprobs else None,
+            finish_reason=finish_word(finished),
+        )
+        head = self._head
+        usage: Usage = usage_of(finished.usage)
+        return _encode(
+            TextCompletion(
+                id=head.id,
+                created=head.created,
+                model=head.model,
+                system_fingerprint=head.fingerprint,
+                choices=[choice],
+                usage=usage,
+            )
+        )
+
+    def _logprobs(self, deltas: Sequence[TextDelta]) -> TextLogprobs:
+        found = TextLogprobs([], [], [], [])
+        for delta in deltas:
+            for token_id, logprobs in zip(delta.token_ids, delta.logprobs, strict=False):
+                found.tokens.append(self._token(token_id))
+                found.token_logprobs.append(logprobs.logprob)
+                found.text_offset.append(self._offset)
+                top = zip(logprobs.top_token_ids, logprobs.top_logprobs, strict=True)
+                found.top_logprobs.append({self._token(other): logprob for other, logprob in top})
+            self._offset += len(delta.text)
+        return found
+
+
+def finish_word(finished: TurnFinished) -> FinishWord:
+    """OpenAI's word for a turn's end. A turn that was aborted has none: its answer is an error."""
+    return "length" if finished.finish_reason == "length" else "stop"

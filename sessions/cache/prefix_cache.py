@@ -1,0 +1,131 @@
+"""What each running sequence holds of the cache: blocks that it shares with others and blocks of its own.
+
+The blocks of a sequence, in order:
+
+      |<------------- in the tree, locked ------------->|<--- its own, no one else sees them --->|
+      | matched at admission | inserted as computed      | being written      | reserved          |
+                                                         ^ num_cached_tokens, on a block border
+
+``PrefixCache`` alone moves this border. It never touches tensors: a copy on write is returned for the engine to do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from .block_pool import BlockPool
+from .radix_tree import Match, PathLock, RadixTree
+from .token_key import TOKEN_BYTES
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BlockCopy:
+    """Copy the KV of the first ``num_tokens`` tokens of block ``source`` to block ``target``."""
+
+    source: int
+    target: int
+    num_tokens: int
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class SequenceBlocks:
+    """The blocks of one sequence; changed by ``PrefixCache`` alone."""
+
+    lock: PathLock
+    block_ids: list[int]
+    num_cached_tokens: int  # tokens whose blocks belong to the tree; on a block border
+
+
+class PrefixCache:
+    """Hands out blocks to sequences and takes them back, with their tokens, into the radix tree."""
+
+    def __init__(self, pool: BlockPool, tree: RadixTree, block_size: int) -> None:
+        self._pool = pool
+        self._tree = tree
+        self.block_size = block_size
+
+    @property
+    def num_available(self) -> int:
+        """Blocks that could be handed out now: the free ones and those that the tree would give up."""
+        return self._pool.num_free + self._tree.num_evictable_blocks
+
+    def blocks_for(self, num_tokens: int) -> int:
+        """How many blocks hold ``num_tokens`` tokens."""
+        return -(-num_tokens // self.block_size)
+
+    def match(self, salt: str, key: bytes) -> Match:
+        """The longest cached prefix of ``key``; changes nothing."""
+        return self._tree.match(salt, key)
+
+    def admit(self, match: Match, num_tokens: int, spare_blocks: int) -> tuple[SequenceBlocks, BlockCopy | None] | None:
+        """Give a sequence the blocks of ``match`` and new ones up to ``num_tokens`` tokens.
+
+        Returns None, and changes nothing that matters, unless ``spare_blocks`` more stay available for those that run.
+        The copy, if any, must be done before anything else is written to the pool.
+        """
+        lock = self._tree.lock(match)
+        protected = [] if match.partial_block is None else [match.partial_block]
+        self._pool.retain(protected)
+        wanted = self.blocks_for(num_tokens) - len(match.blocks)
+        new_blocks = self._allocate(wanted) if wanted + spare_blocks <= self.num_available else None
+        self._pool.release(protected)
+        if new_blocks is None:
+            self._tree.unlock(lock)
+            return None
+        copy = None
+        if match.partial_block is not None:
+            copy = BlockCopy(match.partial_block, new_blocks[0], match.partial_tokens)
+        return SequenceBlocks(lock, match.blocks + new_blocks, len(match.blocks) * self.block_size), copy
+
+    def grow(self, held: SequenceBlocks, num_tokens: int) -> bool:
+        """Reserve blocks so that ``num_tokens`` tokens fit; False if the pool cannot give them."""
+        wanted = self.blocks_for(num_tokens) - len(held.block_ids)
+        if wanted <= 0:
+            return True
+        new_blocks = self._allocate(wanted)
+        if new_blocks is None:
+            return False
+        held.block_ids += new_blocks
+        return True
+
+    def commit(self, held: SequenceBlocks, key: bytes, num_computed: int) -> list[int]:
+        """Put the blocks that became full into the tree, where others find them at once.
+
+        ``key``: the packed tokens from ``held.num_cached_tokens`` on. Where the tree has blocks for these tokens
+        already, the sequence goes on with those and gives its own back; returns the indices in ``block_ids`` that
+        changed.
+        """
+        first = held.num_cached_tokens // self.block_size
+        full = num_computed // self.block_size
+        if full <= first:
+            return []
+        own = held.block_ids[first:full]
+        key = key[: len(own) * self.block_size * TOKEN_BYTES]
+        kept = self._tree.insert(held.lock, key, own)
+        self._pool.release(own)
+        held.block_ids[first:full] = kept
+        held.num_cached_tokens = full * self.block_size
+        return [first + i for i, (mine, theirs) in enumerate(zip(own, kept, strict=True)) if mine != theirs]
+
+    def release(self, held: SequenceBlocks, key: bytes, num_computed: int) -> None:
+        """End a sequence's hold. What it computed stays cached, the half-full last block included.
+
+        ``key``: the packed tokens from ``held.num_cached_tokens`` on, at least up to ``num_computed``.
+        """
+        start = held.num_cached_tokens
+        self.commit(held, key, num_computed)
+        tail_tokens = num_computed - held.num_cached_tokens
+        own = held.block_ids[held.num_cached_tokens // self.block_size :]
+        if tail_tokens > 0:
+            tail = key[(held.num_cached_tokens - start) * TOKEN_BYTES : (num_computed - start) * TOKEN_BYTES]
+            self._tree.insert_tail(held.lock, tail, own[0])
+        self._pool.release(own)
+        self._tree.unlock(held.lock)
+        held.block_ids = []
+
+    def _allocate(self, count: int) -> list[int] | None:
+        """``count`` free blocks, after evicting what that takes; None, and nothing taken, if that is not enough."""
+        while self._pool.num_free < count:
+            if self._tree.evict(count - self._pool.num_free) == 0:
+                return None
+        return self._pool.allocate(count)

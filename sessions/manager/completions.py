@@ -1,0 +1,111 @@
+"""Turns without a session: what stateless clients send, with the exact tokens of their earlier turns."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+import msgspec
+
+from ...server.engine.messages import EngineReady
+from ..errors import ContextOverflow, RequestError
+from ..messages import Message
+from . import validation
+from .prompts import assistant_message
+from .replay import ConversationKeys, Key, ReplayMemory
+from .requests import CompletionRequest, MessagesInput, TextInput, TokenIdsInput, TurnEvent, TurnFinished
+from .running import RunningWork
+from .turn import TurnResult
+from .turns import Turns
+
+
+class _Prompt(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt's tokens; for a conversation also its key, and the key of the remembered one it grew out of."""
+
+    token_ids: list[int]
+    key: Key | None = None
+    grew_from: Key | None = None
+
+
+class Completions:
+    """Runs turns that no session keeps. What conversations said is remembered in memory, in tokens."""
+
+    def __init__(self, turns: Turns, replay: ReplayMemory) -> None:
+        self._turns = turns
+        self._replay = replay
+
+    async def complete(self, request: CompletionRequest, running: RunningWork) -> AsyncGenerator[TurnEvent, None]:
+        """The turn's deltas and its end."""
+        with running.admitted():
+            engine = self._turns.engine_info()
+            validation.require_completion(request, engine)
+            keys = ConversationKeys(request.tenant, request.tools, request.template_arguments)
+            prompt = await self._prompt(request, keys, engine)
+            validation.require_room(len(prompt.token_ids), request.sampling.max_tokens, engine, _field(request))
+            run = self._turns.run(prompt.token_ids, request)
+            async with aclosing(run.deltas()) as deltas:
+                async for delta in deltas:
+                    yield delta
+            self._remember(request, keys, prompt, run.result)
+            yield _finished(prompt, run.result)
+
+    async def _prompt(self, request: CompletionRequest, keys: ConversationKeys, engine: EngineReady) -> _Prompt:
+        prompts, limit = self._turns.prompts, engine.context_length
+        match request.prompt:
+            case TokenIdsInput(token_ids):
+                return _Prompt(token_ids=list(token_ids))
+            case TextInput(text):
+                return _Prompt(token_ids=list(await self._turns.tokenise(lambda: prompts.completion(text, limit))))
+            case MessagesInput():
+                return await self._conversation(request, request.prompt, keys, limit)
+
+    async def _conversation(
+        self, request: CompletionRequest, conversation: MessagesInput, keys: ConversationKeys, limit: int
+    ) -> _Prompt:
+        prompts, messages = self._turns.prompts, conversation.messages
+        message_keys = await self._turns.tokenise(lambda: keys.of(messages))
+        count, remembered = self._replay.tokens_after(request.tenant, message_keys[:-1])
+        if count:
+            continued = await self._continuation(request, messages[count:], remembered, limit)
+            if continued is not None:
+                return _Prompt(token_ids=continued, key=message_keys[-1], grew_from=message_keys[count - 1])
+        whole = await self._turns.tokenise(
+            lambda: prompts.prompt(messages, request.tools, request.template_arguments, limit)
+        )
+        return _Prompt(token_ids=list(whole), key=message_keys[-1])
+
+    async def _continuation(
+        self, request: CompletionRequest, new: Sequence[Message], remembered: list[int], limit: int
+    ) -> list[int] | None:
+        """Remembered tokens and those of the new messages; None where the template can only render from the start."""
+        try:
+            following = await self._turns.tokenise(
+                lambda: self._turns.prompts.prompt_after_answer(
+                    new, request.tools, request.template_arguments, remembered[-1], limit
+                )
+            )
+        except ContextOverflow:
+            raise
+        except RequestError:
+            return None
+        return remembered + list(following)
+
+    def _remember(
+        self, request: CompletionRequest, keys: ConversationKeys, prompt: _Prompt, result: TurnResult
+    ) -> None:
+        if prompt.key is not None:
+            key = keys.after(prompt.key, assistant_message(result.text))
+            self._replay.remember(request.tenant, key, prompt.grew_from, [*prompt.token_ids, *result.token_ids])
+
+
+def _finished(prompt: _Prompt, result: TurnResult) -> TurnFinished:
+    return TurnFinished(
+        finish_reason=result.finish_reason,
+        stop_cause=result.stop_cause,
+        usage=result.usage,
+        num_tokens=len(prompt.token_ids) + len(result.token_ids),
+    )
+
+
+def _field(request: CompletionRequest) -> str:
+    return "messages" if isinstance(request.prompt, MessagesInput) else "prompt"

@@ -1,0 +1,196 @@
+"""What callers ask of the session manager, and what they get: plain frozen values, the same for gRPC and HTTP."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import msgspec
+
+from ...server.engine.messages import FinishReason, Priority, TokenLogprobs, TurnUsage
+from ...server.engine.sampling_params import SamplingParams
+from ..messages import Message, Tool
+from ..session import Point, SessionState
+
+
+class MessagesInput(msgspec.Struct, frozen=True, tag="messages"):
+    """Messages, rendered through the model's chat template; only these are tokenised, history is never again."""
+
+    messages: tuple[Message, ...]
+
+
+class TextInput(msgspec.Struct, frozen=True, tag="text"):
+    """Text that is tokenised as it stands, without a template. Special tokens in it are recognised."""
+
+    text: str
+
+
+class TokenIdsInput(msgspec.Struct, frozen=True, tag="token_ids"):
+    """Token ids, appended as they are."""
+
+    token_ids: tuple[int, ...]
+
+
+class ToolResultInput(msgspec.Struct, frozen=True, tag="tool_result"):
+    """The result of one tool call; rendered as a message of role ``tool``."""
+
+    tool_call_id: str
+    content: str
+    name: str | None = None
+
+
+TurnInput = MessagesInput | TextInput | TokenIdsInput | ToolResultInput
+
+
+class OpenSession(msgspec.Struct, frozen=True, kw_only=True):
+    """Open a session. ``model`` None is the served one. The system prompt and the tools hold for its whole life."""
+
+    tenant: str = ""
+    model: str | None = None
+    system: str | None = None
+    tools: tuple[Tool, ...] = ()
+    request_id: str | None = None
+
+
+class Mutation(msgspec.Struct, frozen=True, kw_only=True):
+    """What each change of a session carries.
+
+    ``expected_version`` None does not check; ``request_id`` None makes a repeated request a new one.
+    """
+
+    session_id: str
+    tenant: str = ""
+    expected_version: int | None = None
+    request_id: str | None = None
+
+
+class AppendRequest(Mutation, frozen=True, kw_only=True):
+    """Add to the log and prefill, without sampling."""
+
+    input: TurnInput
+    priority: Priority = Priority.INTERACTIVE
+
+
+class GenerateRequest(Mutation, frozen=True, kw_only=True):
+    """Add ``input`` (None: nothing, go on from the log as it is) and sample an answer.
+
+    ``stop``: strings that end the turn; the text ends before the first of them that appears, while the log keeps the
+    sampled tokens up to the one that completed it.
+    """
+
+    input: TurnInput | None = None
+    sampling: SamplingParams = SamplingParams()
+    stop: tuple[str, ...] = ()
+    priority: Priority = Priority.INTERACTIVE
+
+
+class ForkRequest(Mutation, frozen=True, kw_only=True):
+    """Another session on the same log, up to ``at`` (None: all of it). Does not change the source."""
+
+    at: Point | None = None
+
+
+class RollbackRequest(Mutation, frozen=True, kw_only=True):
+    """Go back to a point of the session's own log."""
+
+    to: Point
+
+
+class CloseRequest(Mutation, frozen=True, kw_only=True):
+    """Close: the session is not found afterwards."""
+
+
+class ListSessions(msgspec.Struct, frozen=True, kw_only=True):
+    """Open sessions of a tenant, oldest first. ``page_token`` as the last page gave it."""
+
+    tenant: str = ""
+    page_size: int = 100
+    page_token: str = ""
+
+
+class SessionView(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as its owner sees it. Times are seconds since the epoch."""
+
+    session_id: str
+    tenant: str
+    version: int
+    state: SessionState
+    model: str
+    num_tokens: int
+    num_turns: int
+    busy: bool
+    system: str | None
+    tools: tuple[Tool, ...]
+    parent_session_id: str | None
+    created_at: float
+    updated_at: float
+
+
+class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
+    """One page; ``next_page_token`` is empty on the last."""
+
+    sessions: tuple[SessionView, ...]
+    next_page_token: str
+
+
+class Appended(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to an append: the session after it, and what its prefill cost."""
+
+    session: SessionView
+    tokens_committed: int
+    usage: TurnUsage
+
+
+class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn without a session. ``prompt`` is messages, text or token ids.
+
+    Conversations are recognised by their messages: the exact tokens of earlier turns are replayed (see ``replay.py``).
+    """
+
+    prompt: MessagesInput | TextInput | TokenIdsInput
+    tenant: str = ""
+    model: str | None = None
+    tools: tuple[Tool, ...] = ()
+    sampling: SamplingParams = SamplingParams()
+    stop: tuple[str, ...] = ()
+    priority: Priority = Priority.INTERACTIVE
+    template_arguments: dict[str, Any] = {}
+
+
+class TextDelta(msgspec.Struct, frozen=True, kw_only=True, tag="delta"):
+    """New tokens and the text that became certain with them (it may lag: half a character, half a stop string)."""
+
+    text: str
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()  # one for each token, when asked for
+
+
+class StopCause(enum.StrEnum):
+    """What exactly ended a turn."""
+
+    END_OF_TURN = "end_of_turn"
+    STOP_TOKEN = "stop_token"  # noqa: S105 - not a secret
+    STOP_STRING = "stop_string"
+    LENGTH = "length"
+
+
+class TurnFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
+    """The last event of a turn; it comes after the turn is on disk.
+
+    ``session_id``, ``version``, ``turn`` (the number of this turn, from 1) and ``num_tokens`` (of the whole log) are
+    empty, 0, 0 and prompt plus answer for a turn without a session. ``replayed``: the stored answer of an earlier
+    request with the same ``request_id``.
+    """
+
+    finish_reason: FinishReason
+    stop_cause: StopCause
+    usage: TurnUsage
+    session_id: str = ""
+    version: int = 0
+    turn: int = 0
+    num_tokens: int = 0
+    tokens_committed: int = 0
+    replayed: bool = False
+
+
+TurnEvent = TextDelta | TurnFinished

@@ -1,0 +1,55 @@
+"""The session manager as the servicers and the HTTP routes see it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Protocol
+
+from .requests import (
+    Appended,
+    AppendRequest,
+    CloseRequest,
+    CompletionRequest,
+    ForkRequest,
+    GenerateRequest,
+    ListSessions,
+    OpenSession,
+    RollbackRequest,
+    SessionPage,
+    SessionView,
+    TurnEvent,
+)
+
+
+class Sessions(Protocol):
+    """Sessions and their turns. Every method raises the errors of ``sessions/errors.py``, and no others.
+
+    A change with a ``request_id`` that was answered before gets the same answer again; the same id with another body
+    is a RequestError on ``request_id``.
+    """
+
+    async def open(self, request: OpenSession) -> SessionView: ...
+
+    async def append(self, request: AppendRequest) -> Appended: ...
+
+    def generate(self, request: GenerateRequest) -> AsyncGenerator[TurnEvent, None]:
+        """Run a turn: deltas, and at last one TurnFinished, after which the turn is on disk.
+
+        Errors are raised at the first step of the iterator, or in the middle of the turn. Closing the iterator, or
+        cancelling the task that awaits it, ends the turn and leaves the session as it was.
+        """
+        ...
+
+    async def fork(self, request: ForkRequest) -> SessionView: ...
+
+    async def rollback(self, request: RollbackRequest) -> SessionView: ...
+
+    async def close(self, request: CloseRequest) -> SessionView: ...
+
+    async def get(self, session_id: str, tenant: str) -> SessionView: ...
+
+    async def list(self, request: ListSessions) -> SessionPage: ...
+
+    def complete(self, request: CompletionRequest) -> AsyncGenerator[TurnEvent, None]:
+        """Run a turn without a session; otherwise as ``generate``, and nothing is stored."""
+        ...

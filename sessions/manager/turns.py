@@ -1,0 +1,112 @@
+"""Turns on the served model: prompts out of requests, runs out of prompts."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from typing import TypeVar
+
+import msgspec
+
+from ...server.engine.messages import EngineReady, Priority, SubmitTurn, TurnUsage
+from ...server.engine.sampling_params import SamplingParams
+from ...server.text.chat_template import ChatTemplate
+from ...server.text.tokenizer import Tokenizer
+from ..errors import EngineError
+from ..session import EntryKind, ModelIdentity, NewEntry, Session, SessionLog
+from . import validation
+from .ports import TurnEngine
+from .prompts import PromptBuilder, in_chat
+from .requests import AppendRequest, CompletionRequest, GenerateRequest
+from .turn import TurnRun
+
+_PREFILL_ONLY = SamplingParams(temperature=0.0, max_tokens=1, ignore_eos=True)
+
+_Result = TypeVar("_Result")
+
+
+class TurnPrompt(msgspec.Struct, frozen=True, kw_only=True):
+    """All tokens of a turn's prompt, and the entry (None: nothing new) that its input adds to the log."""
+
+    token_ids: list[int]
+    entry: NewEntry | None
+    in_chat: bool  # whether the answer is a message
+
+
+class Turns:
+    """Makes prompts and runs turns. Rendering and tokenising have a thread of their own: no text stops the loop."""
+
+    def __init__(self, engine: TurnEngine, tokenizer: Tokenizer, chat_template: ChatTemplate) -> None:
+        self._engine = engine
+        self._tokenizer = tokenizer
+        self.prompts = PromptBuilder(tokenizer, chat_template)
+        self._tokenising = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sessile-tokenising")
+
+    def shutdown(self) -> None:
+        """Let go of the tokenising thread."""
+        self._tokenising.shutdown(wait=False, cancel_futures=True)
+
+    def engine_info(self) -> EngineReady:
+        """The loaded model. Raises EngineError while none is ready."""
+        return self._engine.info
+
+    def identity(self, engine: EngineReady) -> ModelIdentity:
+        """What tokens made now belong to."""
+        return ModelIdentity(
+            name=engine.model,
+            model_fingerprint=engine.fingerprint,
+            tokenizer_fingerprint=self._tokenizer.fingerprint,
+        )
+
+    async def tokenise(self, work: Callable[[], _Result]) -> _Result:
+        """Do ``work`` on the tokenising thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._tokenising, work)
+
+    async def prompt(self, session: Session, log: SessionLog, request: GenerateRequest | AppendRequest) -> TurnPrompt:
+        """The prompt of a session's next turn, or of what is appended.
+
+        Raises:
+            ContextOverflow: it does not fit, with the answer.
+            RequestError: its input cannot be rendered, or there is nothing to answer.
+        """
+        answered = isinstance(request, GenerateRequest)
+        kind = EntryKind.PROMPT if answered else EntryKind.INPUT
+        limit = self.engine_info().context_length
+        entry = await self.tokenise(lambda: self.prompts.entry(session, log, request.input, kind, limit))
+        token_ids = log.token_ids() + list(entry.token_ids if entry is not None else ())
+        max_tokens = request.sampling.max_tokens if isinstance(request, GenerateRequest) else None
+        validation.require_room(len(token_ids), max_tokens, self.engine_info(), "input")
+        return TurnPrompt(token_ids=token_ids, entry=entry, in_chat=in_chat(session, log, entry))
+
+    def run(self, token_ids: list[int], request: GenerateRequest | CompletionRequest) -> TurnRun:
+        """A turn that continues ``token_ids``, ready to be read."""
+        turn = self._submission(token_ids, request.sampling, request.tenant, request.priority)
+        return TurnRun(self._engine, self._tokenizer, turn, request.stop)
+
+    async def prefill(self, token_ids: list[int], request: AppendRequest) -> TurnUsage:
+        """Compute the KV of ``token_ids``. The engine samples a token to do so, which is dropped.
+
+        Raises:
+            EngineError: the engine died meanwhile.
+        """
+        turn = self._submission(token_ids, _PREFILL_ONLY, request.tenant, request.priority)
+        async with aclosing(self._engine.generate(turn)) as outputs:
+            async for output in outputs:
+                if output.usage is not None:
+                    return msgspec.structs.replace(output.usage, completion_tokens=0)
+        raise EngineError("the engine ended the turn without its usage", remedy="send it again", retry_after_s=1.0)
+
+    def _submission(
+        self, token_ids: list[int], sampling: SamplingParams, tenant: str, priority: Priority
+    ) -> SubmitTurn:
+        return SubmitTurn(
+            turn_id=uuid.uuid4().hex,
+            token_ids=token_ids,
+            sampling=sampling,
+            eos_token_ids=tuple(sorted(self._tokenizer.eos_token_ids)),
+            cache_salt=tenant,
+            priority=priority,
+        )

@@ -1,0 +1,212 @@
+"""What can be refused of a request before any work is done for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ...server.engine.messages import EngineReady
+from ...server.engine.sampling_params import SamplingParams
+from ...server.text.stop_strings import validate_stop_strings
+from ..errors import ContextOverflow, RequestError
+from ..messages import Message, Tool
+from .requests import (
+    CompletionRequest,
+    GenerateRequest,
+    ListSessions,
+    MessagesInput,
+    Mutation,
+    OpenSession,
+    TextInput,
+    TokenIdsInput,
+    ToolResultInput,
+    TurnInput,
+)
+
+MAX_IDENTIFIER_CHARACTERS = 200  # of session ids, request ids, tenants
+MAX_MESSAGES = 10_000
+MAX_TOOLS = 1_000
+MAX_PAGE_SIZE = 1_000
+
+
+def require_text(text: str, field: str) -> None:
+    """Raise RequestError unless ``text`` is Unicode that can be stored and tokenised."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise RequestError(
+            f"{field} has a lone surrogate at character {error.start}", field=field, remedy="send valid Unicode"
+        ) from error
+
+
+def require_identifier(identifier: str | None, field: str) -> None:
+    """Raise RequestError unless it is None or a short text of printable characters."""
+    if identifier is None:
+        return
+    if not identifier:
+        raise RequestError(f"{field} is empty", field=field, remedy="leave it out, or give it a value")
+    if len(identifier) > MAX_IDENTIFIER_CHARACTERS or not identifier.isprintable():
+        raise RequestError(
+            f"{field} is not an identifier",
+            field=field,
+            remedy=f"use at most {MAX_IDENTIFIER_CHARACTERS} printable characters",
+        )
+
+
+def require_tenant(tenant: str) -> None:
+    """Raise RequestError unless the tenant is empty or an identifier."""
+    require_identifier(tenant or None, "tenant")
+
+
+def require_model(model: str | None, engine: EngineReady) -> None:
+    """Raise RequestError unless ``model`` is None or the one that is served."""
+    if model is not None and model != engine.model:
+        raise RequestError(
+            f"the model {model!r} is not served here", field="model", remedy=f"leave it out, or name {engine.model!r}"
+        )
+
+
+def require_session_id(session_id: str) -> None:
+    """Raise RequestError unless it may be the id of a session."""
+    require_identifier(session_id, "session_id")
+
+
+def require_mutation(request: Mutation) -> None:
+    """Raise RequestError unless the request names a session, and itself, in a way that can be looked up."""
+    require_tenant(request.tenant)
+    require_session_id(request.session_id)
+    require_identifier(request.request_id, "request_id")
+
+
+def require_opening(request: OpenSession, engine: EngineReady) -> None:
+    """Raise RequestError unless such a session can be opened."""
+    require_tenant(request.tenant)
+    require_identifier(request.request_id, "request_id")
+    require_model(request.model, engine)
+    require_text(request.system or "", "system")
+    require_tools(request.tools)
+
+
+def require_turn(request: GenerateRequest, engine: EngineReady) -> None:
+    """Raise RequestError naming the first thing that no session could answer."""
+    require_mutation(request)
+    require_sampling(request.sampling, request.stop, engine)
+    if request.input is not None:
+        require_input(request.input, engine, "input")
+
+
+def require_completion(request: CompletionRequest, engine: EngineReady) -> None:
+    """Raise RequestError naming the first thing that cannot be answered."""
+    require_tenant(request.tenant)
+    require_model(request.model, engine)
+    require_sampling(request.sampling, request.stop, engine)
+    require_tools(request.tools)
+    require_input(request.prompt, engine, "messages" if isinstance(request.prompt, MessagesInput) else "prompt")
+
+
+def require_listing(request: ListSessions) -> None:
+    """Raise RequestError unless a page of that size can be made."""
+    require_tenant(request.tenant)
+    require_identifier(request.page_token or None, "page_token")
+    if not 1 <= request.page_size <= MAX_PAGE_SIZE:
+        raise RequestError(
+            f"page_size is {request.page_size}", field="page_size", remedy=f"it must be from 1 to {MAX_PAGE_SIZE}"
+        )
+
+
+def require_tools(tools: Sequence[Tool], field: str = "tools") -> None:
+    """Raise RequestError unless every tool is a function with a name."""
+    if len(tools) > MAX_TOOLS:
+        raise RequestError(f"{len(tools)} tools", field=field, remedy=f"at most {MAX_TOOLS}")
+    for index, tool in enumerate(tools):
+        function = tool.get("function")
+        if tool.get("type") != "function" or not isinstance(function, dict):
+            raise RequestError("a tool is not a function", field=f"{field}[{index}]", remedy="give it type 'function'")
+        name = function.get("name")
+        if not isinstance(name, str) or not name:
+            raise RequestError("a tool has no name", field=f"{field}[{index}].function.name")
+    try:
+        msgspec.json.encode(tools)
+    except (UnicodeEncodeError, TypeError, RecursionError) as error:
+        raise RequestError(f"the tools are not valid JSON: {error}", field=field) from error
+
+
+def require_input(turn_input: TurnInput, engine: EngineReady, field: str) -> None:
+    """Raise RequestError unless there is something in it, and all of it can be tokenised."""
+    match turn_input:
+        case MessagesInput(messages):
+            _require_messages(messages, f"{field}.messages" if field != "messages" else field)
+        case TextInput(text):
+            if not text:
+                raise RequestError("the text is empty", field=field)
+            require_text(text, field)
+        case TokenIdsInput(token_ids):
+            _require_token_ids(token_ids, engine, field)
+        case ToolResultInput():
+            require_identifier(turn_input.tool_call_id, f"{field}.tool_call_id")
+            require_identifier(turn_input.name, f"{field}.name")
+            require_text(turn_input.content, f"{field}.content")
+
+
+def _require_messages(messages: Sequence[Message], field: str) -> None:
+    if not messages:
+        raise RequestError("there are no messages", field=field, remedy="send at least one")
+    if len(messages) > MAX_MESSAGES:
+        raise RequestError(f"{len(messages)} messages", field=field, remedy=f"at most {MAX_MESSAGES} at once")
+    for index, message in enumerate(messages):
+        where = f"{field}[{index}]"
+        require_text(message.content, f"{where}.content")
+        require_text(message.reasoning or "", f"{where}.reasoning")
+        require_identifier(message.tool_call_id, f"{where}.tool_call_id")
+        require_identifier(message.name, f"{where}.name")
+        for call_index, call in enumerate(message.tool_calls):
+            require_identifier(call.name, f"{where}.tool_calls[{call_index}].name")
+            require_text(call.id, f"{where}.tool_calls[{call_index}].id")
+            require_text(call.arguments, f"{where}.tool_calls[{call_index}].arguments")
+
+
+def _require_token_ids(token_ids: Sequence[int], engine: EngineReady, field: str) -> None:
+    if not token_ids:
+        raise RequestError("there are no token ids", field=field, remedy="send at least one")
+    if min(token_ids) < 0 or max(token_ids) >= engine.vocab_size:
+        index = next(i for i, token_id in enumerate(token_ids) if not 0 <= token_id < engine.vocab_size)
+        raise RequestError(
+            f"token id {token_ids[index]} at {index} is not in the vocabulary",
+            field=f"{field}[{index}]",
+            remedy=f"ids are from 0 to {engine.vocab_size - 1}",
+        )
+
+
+def require_sampling(sampling: SamplingParams, stop: Sequence[str], engine: EngineReady) -> None:
+    """Raise RequestError naming the first parameter that is out of range."""
+    sampling.validate()
+    validate_stop_strings(stop)
+    for index, text in enumerate(stop):
+        require_text(text, f"stop[{index}]")
+    for index, token_id in enumerate(sampling.stop_token_ids):
+        if not 0 <= token_id < engine.vocab_size:
+            raise RequestError(
+                f"token id {token_id} is not in the vocabulary",
+                field=f"stop_token_ids[{index}]",
+                remedy=f"ids are from 0 to {engine.vocab_size - 1}",
+            )
+
+
+def require_room(num_tokens: int, max_tokens: int | None, engine: EngineReady, field: str) -> None:
+    """Raise ContextOverflow unless the prompt and the tokens asked for (at least 1) fit the context."""
+    limit = engine.context_length
+    if num_tokens + 1 > limit:
+        raise ContextOverflow(
+            f"the prompt has {num_tokens} tokens, the context holds {limit} with the answer",
+            limit=limit,
+            field=field,
+            remedy="roll back, or send less",
+        )
+    if max_tokens is not None and num_tokens + max_tokens > limit:
+        raise ContextOverflow(
+            f"the prompt's {num_tokens} tokens and max_tokens {max_tokens} exceed the context of {limit}",
+            limit=limit,
+            field="max_tokens",
+            remedy=f"ask for at most {limit - num_tokens} tokens, or leave max_tokens out",
+        )

@@ -1,0 +1,9 @@
+"""The session store: SQLite, one writer, nothing ever rewritten but the sessions' heads."""
+
+from __future__ import annotations
+
+from .database import Change, DuplicateRequest
+from .rows import StoredAnswer
+from .store import SessionStore
+
+__all__ = ["Change", "DuplicateRequest", "SessionStore", "StoredAnswer"]

@@ -1,0 +1,281 @@
+"""The session database: one SQLite connection, used by one thread at a time."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from sqlite_utils import Database
+
+from ..errors import StoreError
+from ..session import Head, LogPart, NewEntry, Place, Session, SessionLog, SessionState, tokens_in, turns_in
+from . import rows
+from .rows import StoredAnswer, damaged
+from .schema import SCHEMA_VERSION, migrate
+
+DATABASE_NAME = "sessions.db"
+_FULL_CHECK_BYTES = 64 * 2**20  # larger files are checked row by row as they are read
+
+# From the head to the first entry. Ids fall along a path, so that even a damaged file cannot make it endless.
+_PATH = """
+WITH RECURSIVE path(id, used) AS (
+    SELECT ?, ?
+    UNION ALL
+    SELECT entries.parent_id, entries.parent_used FROM path JOIN entries ON entries.entry_id = path.id
+    WHERE entries.parent_id < entries.entry_id
+)
+SELECT entries.*, path.used FROM path JOIN entries ON entries.entry_id = path.id ORDER BY entries.start
+"""
+
+_UNREACHABLE = """
+entry_id NOT IN (
+    WITH RECURSIVE live(id) AS (
+        SELECT head_id FROM sessions WHERE head_id IS NOT NULL
+        UNION
+        SELECT entries.parent_id FROM live JOIN entries ON entries.entry_id = live.id
+        WHERE entries.parent_id IS NOT NULL
+    )
+    SELECT id FROM live
+)
+"""
+
+
+class DuplicateRequest(Exception):
+    """The request id was answered before, by a change that was made in the meantime."""
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One atomic step: the session's next value, the entries that lead to it, and the answer to remember.
+
+    ``base_version`` is the version that ``session`` was made from, 0 for a new session. With ``entries`` the head of
+    ``session`` is still the old one; the store moves it to the last entry.
+    """
+
+    session: Session
+    base_version: int
+    entries: tuple[NewEntry, ...] = ()
+    answer: StoredAnswer | None = None
+
+
+@contextmanager
+def store_errors(path: Path) -> Iterator[None]:
+    """SQLite's errors as StoreError, each with what to do about it."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _store_error(error, path) from error
+
+
+def _store_error(error: sqlite3.Error, path: Path) -> StoreError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary code of an extended one
+    match code:
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return damaged(f"{path}: {error}")
+        case sqlite3.SQLITE_FULL:
+            return StoreError("the disk of the session store is full", remedy=f"free space for {path.parent}")
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            return StoreError(
+                f"the session store {path} cannot be written: {error}",
+                remedy="make the data folder writable for this user, or name another one with --data-dir",
+            )
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return StoreError(
+                f"the session store {path} is in use by another process", remedy="close the program that has it open"
+            )
+        case _:
+            return StoreError(
+                f"the session store {path} failed: {error}",
+                remedy="look for errors of the disk in the system's log; nothing that was acknowledged is lost by this",
+            )
+
+
+def create_database(path: Path) -> None:
+    """Make sure that a complete database stands at ``path``.
+
+    It is built under another name and renamed, so that an empty file at ``path`` can only be damage.
+    """
+    if path.exists():
+        if path.stat().st_size == 0:
+            raise damaged(f"{path} is empty")
+        return
+    write_ahead_log = path.with_name(f"{path.name}-wal")
+    if write_ahead_log.exists() and write_ahead_log.stat().st_size > 0:
+        raise damaged(f"{path} is missing beside its write-ahead log")
+    unfinished = path.with_name(f"{path.name}.new")
+    unfinished.unlink(missing_ok=True)
+    with store_errors(path):
+        database = Database(sqlite3.connect(unfinished), execute_plugins=False)
+        try:
+            database.conn.execute("PRAGMA synchronous = FULL")
+            migrate(database)
+        finally:
+            database.close()
+    unfinished.rename(path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class SessionDatabase:
+    """Reads and changes of sessions on one connection. Every method raises StoreError when the file fails it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with store_errors(path):
+            uri = f"{path.resolve().as_uri()}?mode=rw"
+            self._database = Database(
+                sqlite3.connect(uri, uri=True, check_same_thread=False, timeout=5.0), execute_plugins=False
+            )
+            self._database.conn.execute("PRAGMA synchronous = FULL")
+
+    def prepare(self) -> None:
+        """Check the file, switch to the write-ahead log and bring the schema to this version."""
+        with store_errors(self._path):
+            if self._path.stat().st_size <= _FULL_CHECK_BYTES:
+                problems = [row[0] for row in self._database.execute("PRAGMA integrity_check(3)")]
+                if problems != ["ok"]:
+                    raise damaged("; ".join(problems))
+            self._database.enable_wal()
+            migrate(self._database)
+            # Written each time, so that a file that can only be read fails here and not at the first turn.
+            self._database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    def forbid_writes(self) -> None:
+        """Make this a connection that only reads."""
+        with store_errors(self._path):
+            self._database.conn.execute("PRAGMA query_only = ON")
+
+    def close(self) -> None:
+        with store_errors(self._path):
+            self._database.close()
+
+    def apply(self, change: Change) -> Session:
+        """Make a change durable, all of it or nothing; returns the session as it stands afterwards.
+
+        Raises:
+            DuplicateRequest: its request id has an answer already; nothing was changed.
+        """
+        with store_errors(self._path), self._database.atomic():
+            if change.answer is not None:
+                self._insert_answer(change.answer)
+            place = self._insert_entries(change) if change.entries else change.session.place
+            session = msgspec.structs.replace(change.session, place=place)
+            row = rows.session_row(session)
+            if change.base_version == 0:
+                self._database.table("sessions").insert(row)
+            else:
+                self._replace_session(row, change.base_version)
+            return session
+
+    def _insert_answer(self, answer: StoredAnswer) -> None:
+        if self.answer(answer.scope, answer.request_id) is not None:
+            raise DuplicateRequest(answer.request_id)
+        self._database.table("answers").insert(rows.answer_row(answer))
+
+    def _insert_entries(self, change: Change) -> Place:
+        before = self._base_place(change)
+        (last_id,) = self._database.execute("SELECT coalesce(max(entry_id), 0) FROM entries").fetchone()
+        new_rows = []
+        for entry_id, entry in enumerate(change.entries, last_id + 1):
+            row = rows.entry_row(entry_id, entry, before)
+            new_rows.append(row)
+            head = Head(entry_id, len(entry.token_ids))
+            before = Place(head, before.num_tokens + head.used, row["turn"])
+        self._database.table("entries").insert_all(new_rows)
+        return before
+
+    def _base_place(self, change: Change) -> Place:
+        """Where the new entries attach: the new place less what they add."""
+        if any(not entry.token_ids for entry in change.entries):
+            raise AssertionError("an entry has at least one token")
+        after = change.session.place
+        entries = change.entries
+        return Place(after.head, after.num_tokens - tokens_in(entries), after.num_turns - turns_in(entries))
+
+    def _replace_session(self, row: rows.Row, base_version: int) -> None:
+        session_id = row["session_id"]
+        current = self.session(session_id)
+        if current is None or current.version != base_version:
+            raise StoreError(
+                f"session {session_id} was changed by another program",
+                remedy="let only one server use a data folder",
+            )
+        self._database.table("sessions").update(session_id, row)
+
+    def session(self, session_id: str) -> Session | None:
+        """A session in any state."""
+        with store_errors(self._path):
+            found = next(self._database.table("sessions").rows_where("session_id = ?", [session_id]), None)
+        return None if found is None else rows.session_from(found)
+
+    def sessions(self, tenant: str, *, after: str, limit: int) -> list[Session]:
+        """Open sessions of a tenant in the order of their ids, behind the id ``after``."""
+        with store_errors(self._path):
+            found = self._database.table("sessions").rows_where(
+                "tenant = ? AND state = ? AND session_id > ?",
+                [tenant, SessionState.OPEN.value, after],
+                order_by="session_id",
+                limit=limit,
+            )
+            return [rows.session_from(row) for row in found]
+
+    def log(self, place: Place) -> SessionLog:
+        """The entries from the start to ``place``."""
+        if place.head is None:
+            return SessionLog(())
+        with store_errors(self._path):
+            found = list(self._database.query(_PATH, [place.head.entry_id, place.head.used]))
+        parts = []
+        for row in found:
+            used = row.pop("used")
+            parts.append(LogPart(rows.entry_from(row), used))
+        _check_path(parts, place)
+        return SessionLog(tuple(parts))
+
+    def answer(self, scope: str, request_id: str) -> StoredAnswer | None:
+        """The stored answer of a request."""
+        with store_errors(self._path):
+            where = "scope = ? AND request_id = ?"
+            found = next(self._database.table("answers").rows_where(where, [scope, request_id]), None)
+        return None if found is None else rows.answer_from(found)
+
+    def prune(self, before: float) -> int:
+        """Forget sessions closed, and answers given, before that time, and all entries that no session reaches.
+
+        Returns the number of entries deleted.
+        """
+        with store_errors(self._path), self._database.atomic():
+            closed = "state = ? AND updated_at < ?"
+            parameters = [SessionState.CLOSED.value, before]
+            self._database.execute(
+                f"DELETE FROM answers WHERE scope IN (SELECT session_id FROM sessions WHERE {closed})",  # noqa: S608
+                parameters,
+            )
+            self._database.table("sessions").delete_where(closed, parameters)
+            self._database.table("answers").delete_where("created_at < ?", [before])
+            unreachable = self._database.table("entries").count_where(_UNREACHABLE)
+            self._database.table("entries").delete_where(_UNREACHABLE)
+            return int(unreachable)
+
+
+def _check_path(parts: Sequence[LogPart], place: Place) -> None:
+    """Every part follows the one before it, and the last ends at ``place``."""
+    before: Head | None = None
+    tokens = 0
+    for part in parts:
+        if part.entry.parent != before or part.entry.start != tokens or not 0 < part.used <= len(part.entry.token_ids):
+            raise damaged(f"entry {part.entry.entry_id} does not continue the one before it")
+        before, tokens = part.head, part.end
+    if before != place.head or tokens != place.num_tokens:
+        raise damaged("a session's log is incomplete")

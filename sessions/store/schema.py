@@ -1,0 +1,93 @@
+"""The tables of the session store, and how older files become this version's.
+
+``sessions`` and ``answers`` are small and change; ``entries`` holds the tokens and is only ever added to. A migration
+is never edited after a release: a new one follows it.
+"""
+
+from __future__ import annotations
+
+from sqlite_utils import Database, Migrations
+
+from ..errors import StoreError
+
+
+def _m001_sessions_and_entries(database: Database) -> None:
+    """Sessions, the tree of entries, and the answers given to request ids."""
+    database.table("entries").create(
+        {
+            "entry_id": int,
+            "parent_id": int,  # null: the first of a path
+            "parent_used": int,
+            "kind": int,
+            "start": int,
+            "turn": int,
+            "token_ids": bytes,  # little-endian int32
+            "messages": bytes,  # JSON
+            "checksum": int,
+        },
+        pk="entry_id",
+        not_null={"kind", "start", "turn", "token_ids", "messages", "checksum"},
+        strict=True,
+    )
+    database.table("sessions").create(
+        {
+            "session_id": str,
+            "tenant": str,
+            "version": int,
+            "state": str,
+            "head_id": int,  # null: the log is empty
+            "head_used": int,
+            "num_tokens": int,
+            "num_turns": int,
+            "model": str,
+            "model_fingerprint": str,
+            "tokenizer_fingerprint": str,
+            "system": str,
+            "tools": bytes,  # JSON
+            "parent_session_id": str,
+            "created_at": float,
+            "updated_at": float,
+            "checksum": int,
+        },
+        pk="session_id",
+        not_null={"tenant", "version", "state", "num_tokens", "num_turns", "model", "tools", "checksum"},
+        strict=True,
+    )
+    database.table("sessions").create_index(["tenant", "state", "session_id"], index_name="sessions_by_tenant")
+    database.table("answers").create(
+        {
+            "scope": str,  # the session that a request changed, or the tenant that opened one
+            "request_id": str,
+            "request_digest": bytes,
+            "answer": bytes,
+            "created_at": float,
+            "checksum": int,
+        },
+        pk=("scope", "request_id"),
+        not_null={"request_digest", "answer", "created_at", "checksum"},
+        strict=True,
+    )
+    database.table("answers").create_index(["created_at"], index_name="answers_by_age")
+
+
+_STEPS = (("m001_sessions_and_entries", _m001_sessions_and_entries),)
+SCHEMA_VERSION = len(_STEPS)
+
+
+def migrate(database: Database) -> None:
+    """Bring the tables to this version, each step in a transaction of its own.
+
+    Raises:
+        StoreError: the file was written by a newer version.
+    """
+    migrations = Migrations("sessile.sessions")
+    for name, step in _STEPS:
+        migrations(name=name)(step)
+    known = {name for name, _ in _STEPS}
+    unknown = [migration.name for migration in migrations.applied(database) if migration.name not in known]
+    if unknown:
+        raise StoreError(
+            f"the session store was written by a newer version of Sessile (it has {unknown[-1]!r})",
+            remedy="run that version or a later one, or use another data folder",
+        )
+    migrations.apply(database)

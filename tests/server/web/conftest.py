@@ -1,0 +1,143 @@
+"""The HTTP application on scripted turns: no engine, no model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+
+import httpx
+import pytest
+
+from sessile.server.engine.client import EngineState
+from sessile.server.engine.messages import (
+    EngineReady,
+    EngineStats,
+    FinishReason,
+    TokenLogprobs,
+    TokensBySource,
+    TurnUsage,
+)
+from sessile.server.web.application import create_app
+from sessile.server.web.http_config import HttpConfig
+from sessile.server.web.names import ServedName
+from sessile.server.web.parts import WebParts
+from sessile.sessions.errors import SessileError
+from sessile.sessions.manager.requests import CompletionRequest, StopCause, TextDelta, TurnEvent, TurnFinished
+
+SOURCES = TokensBySource(device=20, host=3, disk=2, shared=1, in_flight=4, computed=10)
+USAGE = TurnUsage(prompt_tokens=40, completion_tokens=3, tokens_by_source=SOURCES, queue_s=0.25, prefill_s=0.5)
+FINISHED = TurnFinished(finish_reason=FinishReason.STOP, stop_cause=StopCause.END_OF_TURN, usage=USAGE)
+LOGPROBS = TokenLogprobs(-0.5, (1, 2), (-0.5, -1.5))
+Step = TurnEvent | Exception | asyncio.Event
+
+
+def deltas(*texts: str, logprobs: bool = False) -> list[Step]:
+    found = (LOGPROBS,) if logprobs else ()
+    return [TextDelta(text=text, token_ids=(index + 1,), logprobs=found) for index, text in enumerate(texts)]
+
+
+@dataclass
+class ScriptedTurns:
+    """Plays ``script`` for each turn: events are yielded, exceptions raised, and asyncio events waited for."""
+
+    script: Sequence[Step] = field(default_factory=lambda: [*deltas("Hel", "", "lo"), FINISHED])
+    requests: list[CompletionRequest] = field(default_factory=list)
+    closed: int = 0
+
+    async def complete(self, request: CompletionRequest) -> AsyncIterator[TurnEvent]:
+        self.requests.append(request)
+        try:
+            for step in self.script:
+                if isinstance(step, Exception):
+                    raise step
+                if isinstance(step, asyncio.Event):
+                    await step.wait()
+                else:
+                    yield step
+        finally:
+            self.closed += 1
+
+
+@dataclass
+class ScriptedEngine:
+    error: SessileError | None = None
+    state: EngineState = EngineState.READY
+    stats: EngineStats = field(
+        default_factory=lambda: EngineStats(running=2, prompt_tokens_by_source=SOURCES, generated_tokens=77)
+    )
+
+    @property
+    def info(self) -> EngineReady:
+        if self.error is not None:
+            raise self.error
+        return EngineReady(
+            model="tiny",
+            fingerprint="f" * 64,
+            device="cpu",
+            dtype="float32",
+            vocab_size=99,
+            context_length=512,
+            block_size=16,
+            num_blocks=64,
+            kernels={},
+        )
+
+
+class WordBytes:
+    """Token 7 is ``<7>``; token 99 is half a character."""
+
+    def __getitem__(self, token_id: int) -> bytes:
+        return b"\xf0\x9f" if token_id == 99 else f"<{token_id}>".encode()
+
+
+@dataclass
+class Stage:
+    """All parts of an application under test."""
+
+    turns: ScriptedTurns = field(default_factory=ScriptedTurns)
+    engine: ScriptedEngine = field(default_factory=ScriptedEngine)
+    draining: SessileError | None = None
+
+    def check_admission(self) -> None:
+        if self.draining is not None:
+            raise self.draining
+
+    def parts(self) -> WebParts:
+        return WebParts(
+            turns=self.turns,
+            engine=self.engine,
+            token_bytes=WordBytes(),
+            served=ServedName("tiny", frozenset({"m", "default"})),
+            http=HttpConfig(max_body_bytes=200_000),
+            check_admission=self.check_admission,
+            version="1.2.3",
+            started_at=1_700_000_000.0,
+        )
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+@pytest.fixture
+def make_deltas() -> Callable[..., list[Step]]:
+    return deltas
+
+
+@pytest.fixture
+def finished() -> TurnFinished:
+    return FINISHED
+
+
+@pytest.fixture
+async def client(stage: Stage) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(create_app(stage.parts()), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://sessile") as client:
+        yield client
+
+
+@pytest.fixture
+def chat_body() -> dict[str, object]:
+    return {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}

@@ -1,0 +1,91 @@
+"""Over a real socket: streams arrive as they are made, and a client that goes away ends its turn."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+import uvicorn
+
+from sessile.server.web.application import create_app
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self):
+        yield
+
+
+@pytest.fixture
+async def address(stage) -> AsyncIterator[tuple[str, int]]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = _Server(uvicorn.Config(create_app(stage.parts()), log_config=None, lifespan="off", loop="none"))
+    serving = asyncio.ensure_future(server.serve([listener]))
+    yield listener.getsockname()
+    server.should_exit = True
+    await serving
+
+
+async def _until(condition) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def test_deltas_arrive_one_by_one(stage, address, chat_body, make_deltas, finished):
+    gate = asyncio.Event()
+    stage.turns.script = [*make_deltas("a"), gate, *make_deltas("b"), finished]
+    async with (
+        httpx.AsyncClient(base_url=f"http://{address[0]}:{address[1]}") as client,
+        client.stream("POST", "/v1/chat/completions", json=chat_body | {"stream": True}) as response,
+    ):
+        lines = response.aiter_lines()
+        seen = ""
+        async for line in lines:
+            if line.startswith("data: {"):
+                seen += json.loads(line[6:])["choices"][0]["delta"].get("content") or ""
+            if seen == "a":
+                gate.set()
+        assert seen == "ab"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("first", [True, False])
+async def test_a_client_that_goes_away_ends_its_turn(stage, address, chat_body, make_deltas, stream, first):
+    never = asyncio.Event()
+    stage.turns.script = [*(make_deltas("a") if first else []), never]
+    _, writer = await asyncio.open_connection(*address)
+    body = json.dumps(chat_body | {"stream": stream}).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+    await writer.drain()
+    await _until(lambda: stage.turns.requests)
+    assert stage.turns.closed == 0
+    writer.close()
+    await writer.wait_closed()
+    await _until(lambda: stage.turns.closed == 1)
+
+
+async def test_connections_are_kept_alive(stage, address, chat_body):
+    async with httpx.AsyncClient(base_url=f"http://{address[0]}:{address[1]}") as client:
+        streams = set()
+        for stream in (False, True, False):
+            response = await client.post("/v1/chat/completions", json=chat_body | {"stream": stream})
+            streams.add(response.extensions["network_stream"].get_extra_info("client_addr"))
+        assert len(streams) == 1
+
+
+async def test_a_lying_length_is_no_turn(stage, address):
+    _, writer = await asyncio.open_connection(*address)
+    writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 500\r\n\r\n{}")
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+    async with httpx.AsyncClient(base_url=f"http://{address[0]}:{address[1]}") as client:
+        assert (await client.get("/health")).status_code == 200
+    assert stage.turns.requests == []

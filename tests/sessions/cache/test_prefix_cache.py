@@ -1,0 +1,131 @@
+"""Pool, radix tree and prefix cache against plain models, after every operation.
+
+The model of the KV memory is a dict: what a block holds at each offset is the whole token prefix up to there, as a
+tuple. So a block that was shared, copied, swapped or evicted wrongly shows as a wrong prefix.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+
+from sessile.sessions.cache.block_pool import BlockPool
+from sessile.sessions.cache.prefix_cache import PrefixCache, SequenceBlocks
+from sessile.sessions.cache.radix_tree import RadixTree
+from sessile.sessions.cache.token_key import pack_tokens
+
+BLOCK_SIZE = 4
+NUM_BLOCKS = 24
+TOKENS = st.lists(st.integers(0, 2), min_size=1, max_size=26)
+SALTS = st.sampled_from(["", "other"])
+
+
+@dataclasses.dataclass(eq=False)
+class Running:
+    salt: str
+    tokens: list[int]
+    num_computed: int
+    held: SequenceBlocks
+
+
+class CacheMachine(RuleBasedStateMachine):
+    running = Bundle("running")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = BlockPool(NUM_BLOCKS)
+        self.tree = RadixTree(self.pool, BLOCK_SIZE)
+        self.cache = PrefixCache(self.pool, self.tree, BLOCK_SIZE)
+        self.memory: dict[tuple[int, int], tuple[str, tuple[int, ...]]] = {}
+        self.live: list[Running] = []
+        self.cached: set[tuple[str, tuple[int, ...]]] = set()  # prefixes that the tree was given
+
+    def holds(self, salt: str, tokens: list[int], blocks: list[int], stop: int) -> bool:
+        return all(
+            self.memory[blocks[i // BLOCK_SIZE], i % BLOCK_SIZE] == (salt, tuple(tokens[: i + 1])) for i in range(stop)
+        )
+
+    def compute(self, turn: Running, stop: int) -> None:
+        for i in range(turn.num_computed, stop):
+            content = (turn.salt, tuple(turn.tokens[: i + 1]))
+            self.memory[turn.held.block_ids[i // BLOCK_SIZE], i % BLOCK_SIZE] = content
+        turn.num_computed = stop
+        key = pack_tokens(turn.tokens[turn.held.num_cached_tokens : stop])
+        self.cache.commit(turn.held, key, stop)
+        self.note_cached(turn, turn.held.num_cached_tokens)
+
+    def note_cached(self, turn: Running, stop: int) -> None:
+        self.cached.update((turn.salt, tuple(turn.tokens[:n])) for n in range(1, stop + 1))
+
+    @rule(target=running, salt=SALTS, tokens=TOKENS, spare=st.integers(0, 3))
+    def admit(self, salt: str, tokens: list[int], spare: int):
+        key = pack_tokens(tokens[:-1])
+        before = (self.pool.num_free, self.tree.num_blocks)
+        match = self.cache.match(salt, key)
+        assert (self.pool.num_free, self.tree.num_blocks) == before, "match changed something"
+        blocks = match.blocks + ([] if match.partial_block is None else [match.partial_block])
+        assert self.holds(salt, tokens, blocks, match.num_tokens)
+        assert match.num_tokens <= len(tokens) - 1
+        best = max((n for n in range(len(tokens)) if (salt, tuple(tokens[:n])) in self.cached), default=0)
+        assert match.num_tokens == best if self.tree.num_evicted == 0 else match.num_tokens <= best
+        admitted = self.cache.admit(match, len(tokens), spare)
+        if admitted is None:
+            assert self.cache.num_available < self.cache.blocks_for(len(tokens)) - len(match.blocks) + spare + 1
+            return multiple()
+        held, copy = admitted
+        if copy is not None:
+            for offset in range(copy.num_tokens):
+                self.memory[copy.target, offset] = self.memory[copy.source, offset]
+        turn = Running(salt, tokens, match.num_tokens, held)
+        self.live.append(turn)
+        return turn
+
+    @rule(turn=running, count=st.integers(1, 9))
+    def prefill(self, turn: Running, count: int) -> None:
+        self.compute(turn, min(len(turn.tokens), turn.num_computed + count))
+
+    @rule(turn=running, token=st.integers(0, 2))
+    def decode(self, turn: Running, token: int) -> None:
+        turn.tokens.append(token)
+        if self.cache.grow(turn.held, len(turn.tokens)):
+            self.compute(turn, len(turn.tokens))
+        else:
+            assert self.cache.num_available == 0
+            turn.tokens.pop()
+
+    @rule(turn=consumes(running))
+    def release(self, turn: Running) -> None:
+        evicted = self.tree.num_evicted
+        key = pack_tokens(turn.tokens[turn.held.num_cached_tokens : turn.num_computed])
+        self.cache.release(turn.held, key, turn.num_computed)
+        self.live.remove(turn)
+        self.note_cached(turn, turn.num_computed)
+        assert self.tree.num_evicted == evicted
+        again = self.cache.match(turn.salt, pack_tokens(turn.tokens[: turn.num_computed]))
+        assert again.num_tokens == turn.num_computed, "what was computed is not found again"
+
+    @rule(count=st.integers(1, NUM_BLOCKS))
+    def evict(self, count: int) -> None:
+        evictable = self.tree.num_evictable_blocks
+        assert self.tree.evict(count) == min(count, evictable)
+
+    @invariant()
+    def integrity(self) -> None:
+        self.pool.check_integrity()
+        self.tree.check_integrity()
+        own = sum(len(t.held.block_ids) - t.held.num_cached_tokens // BLOCK_SIZE for t in self.live)
+        assert self.pool.num_free + self.tree.num_blocks + own == NUM_BLOCKS
+        if not self.live:
+            assert self.tree.num_evictable_blocks == self.tree.num_blocks, "a lock without a user"
+
+    @invariant()
+    def running_turns_keep_their_tokens(self) -> None:
+        for turn in self.live:
+            assert self.holds(turn.salt, turn.tokens, turn.held.block_ids, turn.num_computed)
+
+
+TestPrefixCache = CacheMachine.TestCase
+TestPrefixCache.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
