@@ -15,7 +15,6 @@
 namespace sessile {
 namespace {
 
-constexpr int GROUP = 16;     // tokens that lie together inside a block, see kv_layout.py
 constexpr int STRETCH = 64;   // tokens of one online softmax update
 constexpr int SEGMENT = 256;  // tokens whose partial result stands alone
 constexpr int TILE = 96;      // query rows (tokens times heads that share a key head) of a unit, about
@@ -111,7 +110,7 @@ const uint8_t* group_at(const Batch& batch, const KvLayer& kv, const QueryTile& 
                         int64_t group_bytes) {
   const int64_t block = batch.block_tables[tile.sequence * batch.max_blocks + position / kv.block_size];
   return kv.keys + block * kv.block_stride + tile.kv_head * kv.head_stride +
-         position % kv.block_size / GROUP * group_bytes;
+         position % kv.block_size / KV_GROUP * group_bytes;
 }
 
 // Keys of `count` tokens from `position` on, as panels of 32 tokens: [STRETCH / 32][head_dim / WIDTH][32].
@@ -119,11 +118,11 @@ template <class Kv>
 void load_keys(const Batch& batch, const KvLayer& kv, const QueryTile& tile, int64_t position, int64_t count,
                int64_t dim, float* panel) {
   const int64_t steps = dim / Kv::Step::WIDTH;
-  for (int64_t g = 0; g < count; g += GROUP) {
-    const uint8_t* keys = group_at(batch, kv, tile, position + g, GROUP * dim * 4 / Kv::PAIR);
+  for (int64_t g = 0; g < count; g += KV_GROUP) {
+    const uint8_t* keys = group_at(batch, kv, tile, position + g, KV_GROUP * dim * 4 / Kv::PAIR);
     float* row = panel + g / COLUMNS * steps * COLUMNS + g % COLUMNS;
-    for (int64_t d = 0; d < dim; d += Kv::PAIR, keys += GROUP * 4)
-      spread<Kv>(keys, GROUP, row + d / Kv::Step::WIDTH * COLUMNS, COLUMNS);
+    for (int64_t d = 0; d < dim; d += Kv::PAIR, keys += KV_GROUP * 4)
+      spread<Kv>(keys, KV_GROUP, row + d / Kv::Step::WIDTH * COLUMNS, COLUMNS);
   }
 }
 
@@ -134,8 +133,8 @@ void load_values(const Batch& batch, const KvLayer& kv, const QueryTile& tile, i
                  int64_t dim, float* panel) {
   constexpr int64_t STEPS = STRETCH / Kv::Step::WIDTH;
   for (int64_t t = 0; t < count; t += Kv::PAIR) {
-    const uint8_t* values = group_at(batch, kv, tile, position + t, GROUP * dim * 4 / Kv::PAIR) + kv.value_offset +
-                            t % GROUP / Kv::PAIR * dim * 4;
+    const uint8_t* values = group_at(batch, kv, tile, position + t, KV_GROUP * dim * 4 / Kv::PAIR) + kv.value_offset +
+                            t % KV_GROUP / Kv::PAIR * dim * 4;
     for (int64_t p = 0; p < dim / COLUMNS; ++p)
       spread<Kv>(values + p * COLUMNS * 4, COLUMNS, panel + (p * STEPS + t / Kv::Step::WIDTH) * COLUMNS, COLUMNS);
   }
