@@ -113,6 +113,15 @@ const uint8_t* group_at(const Batch& batch, const KvLayer& kv, const QueryTile& 
          position % kv.block_size / KV_GROUP * group_bytes;
 }
 
+// Asks for the keys (or, `offset` further, the values) of `count` tokens, while the arithmetic of others goes on.
+void prefetch(const Batch& batch, const KvLayer& kv, const QueryTile& tile, int64_t position, int64_t count,
+              int64_t group_bytes, int64_t offset) {
+  for (int64_t g = 0; g < count; g += KV_GROUP) {
+    const uint8_t* from = group_at(batch, kv, tile, position + g, group_bytes) + offset;
+    for (int64_t line = 0; line < group_bytes; line += 64) __builtin_prefetch(from + line, 0, 2);
+  }
+}
+
 // Keys of `count` tokens from `position` on, as panels of 32 tokens: [STRETCH / 32][head_dim / WIDTH][32].
 template <class Kv>
 void load_keys(const Batch& batch, const KvLayer& kv, const QueryTile& tile, int64_t position, int64_t count,
@@ -204,7 +213,10 @@ void add_stretch(const Attention& op, const Batch& batch, const KvLayer& kv, con
                  int64_t position, int64_t count, const Buffers& buffers, const Partial& partial) {
   using Step = typename Kv::Step;
   const int64_t dim = shape.head_dim, rows = shape.rows, steps = dim / Step::WIDTH;
+  const int64_t group_bytes = KV_GROUP * dim * 4 / Kv::PAIR, next = position + STRETCH;
+  const int64_t next_count = std::clamp<int64_t>(tile.context - next, 0, STRETCH);
   load_keys<Kv>(batch, kv, tile, position, count, dim, buffers.panel);
+  prefetch(batch, kv, tile, next, next_count, group_bytes, 0);
   std::fill_n(buffers.scores, shape.rows * STRETCH, 0.0f);
   for (int64_t c = 0; c < count; c += COLUMNS)
     tiles<Step>(buffers.queries, steps, rows, buffers.panel + c * steps, steps, buffers.scores + c * shape.rows);
@@ -224,6 +236,7 @@ void add_stretch(const Attention& op, const Batch& batch, const KvLayer& kv, con
   }
 
   load_values<Kv>(batch, kv, tile, position, count, dim, buffers.panel);
+  prefetch(batch, kv, tile, next, next_count, group_bytes, kv.value_offset);
   const int64_t value_steps = (count + Step::WIDTH - 1) / Step::WIDTH;
   for (int64_t p = 0; p < shape.panels; ++p)
     tiles<Step>(buffers.weights, WEIGHT_WORDS, rows, buffers.panel + p * WEIGHT_WORDS * COLUMNS, value_steps,
