@@ -34,6 +34,7 @@ class _LoopThread:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(_on_loop_error)
         self._thread = threading.Thread(target=self._loop.run_forever, name="sessile-client", daemon=True)
         self._thread.start()
 
@@ -58,6 +59,12 @@ class _LoopThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+def _on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Every loop of a process that uses grpc.aio is woken for each one's events; those woken for nothing say so."""
+    if not isinstance(context.get("exception"), BlockingIOError):
+        loop.default_exception_handler(context)
 
 
 class SessionClient:
