@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import pytest
+
 from sessile.server.client import (
     NO_RETRIES,
     AsyncSessionClient,

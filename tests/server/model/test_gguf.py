@@ -13,6 +13,7 @@ import pytest
 import torch
 import transformers
 from gguf import GGMLQuantizationType as Type
+
 from sessile.server.model.gguf_config import config_from_gguf
 from sessile.server.model.registry import load_model
 from sessile.server.model.source import ModelSource, SourceKind
