@@ -22,6 +22,7 @@ from .asynchronous import (
     ChangeOptions,
     GenerateOptions,
     TurnOptions,
+    close_after_block,
 )
 from .retry import RetryPolicy
 from .turn import AsyncTurn
@@ -153,8 +154,7 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._session.closed:
-            self.close()
+        self._loop.run(close_after_block(self._session, error))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.session_id} version {self.version}>"

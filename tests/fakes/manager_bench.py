@@ -8,6 +8,7 @@ from typing import Any
 
 from byte_text import byte_tokenizer, chatml_template
 from scripted_engine import ScriptedEngine
+
 from sessile.server.engine.sampling_params import SamplingParams
 from sessile.server.text.chat_template import ChatTemplate
 from sessile.server.text.tokenizer import Tokenizer

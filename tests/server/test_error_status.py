@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 
 import pytest
+
 from sessile.server.error_status import ERROR_TABLE, error_from_wire, error_metadata, retry_after_s, status_of
 from sessile.server.proto.errors import from_details, to_status
 from sessile.sessions import errors

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from google.protobuf.descriptor import Descriptor, EnumDescriptor
+
 from sessile.server.proto import requests, responses
 from sessile.server.proto import session_pb2 as pb
 

@@ -12,6 +12,7 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
 from sessile.server.proto import session_pb2 as pb
 from sessile.server.proto.session_pb2_grpc import SessionServiceStub
 from sessile.server.rpc.rpc_server import RpcServer

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from manager_bench import GREEDY, Bench, collected, user
 from scripted_engine import ScriptedEngine
+
 from sessile.sessions.errors import ContextOverflow, RequestError
 from sessile.sessions.manager import CompletionRequest, ReplayMemory, TextInput, TokenIdsInput
 from sessile.sessions.manager.replay import ConversationKeys

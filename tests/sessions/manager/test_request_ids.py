@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from manager_bench import Bench, user
+
 from sessile.server.engine.sampling_params import SamplingParams
 from sessile.sessions.errors import RequestError, SessionBusy
 from sessile.sessions.manager import (

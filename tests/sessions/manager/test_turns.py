@@ -9,6 +9,7 @@ import pytest
 from byte_text import byte_tokenizer
 from manager_bench import GREEDY, Bench, collected, user
 from scripted_engine import ScriptedEngine
+
 from sessile.server.engine.messages import FinishReason
 from sessile.server.engine.sampling_params import SamplingParams
 from sessile.sessions.errors import (
