@@ -257,6 +257,15 @@ async def test_no_server_is_a_connection_lost(front: Any) -> None:
         await front.server.stop(0)
 
 
+async def test_the_blocks_own_error_counts(front: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async with AsyncSessionClient(front.target, retry=NO_RETRIES) as client:
+        with pytest.raises(ZeroDivisionError):
+            async with client.open():
+                await front.server.stop(0)
+                raise ZeroDivisionError
+        assert "was not closed" in caplog.text
+
+
 def _converse(target: str) -> list[str]:
     said: list[str] = []
     with SessionClient(target) as client, client.open(system="sync") as session:
