@@ -19,7 +19,7 @@ from .rendering import ChatTemplate
 from .request import ApiShape, Request
 from .rules import markers
 from .rules.base import Verdict
-from .rules.history import Compaction
+from .rules.history import is_compaction
 from .rules.tokens import DuplicateBos
 from .serving import ServingJudge
 from .severity import Thresholds
@@ -198,7 +198,7 @@ class TraceLinter:
         if place is None:
             return False
         brk = Break(parent.prompt, prompt, place, Scope.LINEAGE, profile)
-        if not Compaction.is_compaction(brk):
+        if not is_compaction(brk):
             return len(prompt.units) < len(parent.prompt.units)
         verdict = self._serving.compaction(parent.lineage)
         if verdict:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from .divergence import first_divergence
+from .grammars.words import SUMMARY
 from .prompt import Prompt, Section, Unit
 from .request import ApiShape
 
@@ -211,8 +212,21 @@ class LineageIndex:
         if prompt.request.shape in (ApiShape.TEXT, ApiShape.TOKENS):
             return self._alike_text(prompt, candidates)
         by_lines = max(candidates, key=lambda entry: _line_overlap(prompt, entry))
-        same_kind = prompt.request.session is not None or rest > 0
+        restart = self._restarted(prompt, candidates)
+        if restart:
+            return restart
+        bare = len(prompt.conversation) == len(prompt.units)
+        same_kind = prompt.request.session is not None or rest > 0 or bare
         return by_lines if same_kind and _line_overlap(prompt, by_lines) >= _ALIKE else None
+
+    @staticmethod
+    def _restarted(prompt: Prompt, candidates: list[Entry]) -> Entry | None:
+        """The session's latest request, when this one begins anew from a summary under the same system text."""
+        latest = candidates[-1] if len(candidates) == 1 else max(candidates, key=lambda e: e.prompt.request.index)
+        if prompt.request.session is None or not SUMMARY.search(prompt.conversation[0].text[:400]):
+            return None
+        mine, theirs = ([u.digest for u in p.units if u.section is not Section.MESSAGES] for p in (prompt, latest.prompt))
+        return latest if mine and mine == theirs else None
 
     def _alike_text(self, prompt: Prompt, candidates: list[Entry]) -> Entry | None:
         best = max(candidates, key=lambda entry: _line_overlap(prompt, entry))
