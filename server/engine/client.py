@@ -98,7 +98,7 @@ class _Child:
         """Hand on what the engine says, until its process has ended."""
         assert self._process is not None
         loop = asyncio.get_running_loop()
-        descriptor = self._receiver.getsockopt(zmq.FD)
+        descriptor = self._receiver.fileno()
         loop.add_reader(descriptor, self._take, on_message)
         try:
             self._take(on_message)
@@ -110,12 +110,8 @@ class _Child:
 
     def _take(self, on_message: Callable[[FromEngine], None]) -> None:
         """Hand on all that has arrived: the descriptor tells of a change once, not of each message."""
-        while True:
-            try:
-                frame = self._receiver.recv(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            on_message(self._decoder.decode(frame))
+        while int(self._receiver.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+            on_message(self._decoder.decode(self._receiver.recv(zmq.NOBLOCK)))
 
     def terminate(self) -> None:
         """End the process without asking."""
