@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 
 import msgspec
 
@@ -74,7 +75,7 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def gaps_s(self) -> tuple[float, ...]:
         """Inter-token latency as it is seen: the time between pieces."""
-        return tuple(b - a for a, b in zip(self.arrivals_s, self.arrivals_s[1:], strict=False))
+        return tuple(b - a for a, b in itertools.pairwise(self.arrivals_s))
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -65,10 +66,8 @@ class ServerProcess:
         self._process = None
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
-            try:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), 15)
-            except TimeoutError:
-                pass
         _kill_group(process.pid)
         await process.wait()
 

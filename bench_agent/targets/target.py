@@ -25,7 +25,7 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True, slots=True)
 class TargetSpec:
-    """What the user says of the server. Exactly one of ``address`` and ``serve``; None: ask the server, or not known."""
+    """What the user says of the server: ``address`` or ``serve``. None: the server is asked, or it is not known."""
 
     address: str | None = None
     serve: str | None = None
