@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from ..attention_batch import AttentionBatch
+from ..cuda_config import config_of
 from . import reference
 from .layers import DecoderLayer, DecoderWeights
 
@@ -16,4 +17,8 @@ def decoder(x: Tensor, weights: DecoderWeights, batch: AttentionBatch, kv_pool: 
 
     Writes the tokens' KV to ``kv_pool`` at ``batch.slot_mapping``. The same bits as calling the ops one by one.
     """
+    if x.is_cuda:
+        from . import cuda
+
+        return cuda.decoder(x, weights, batch, kv_pool, config_of(x.device))
     return reference.decoder(x, weights, batch, kv_pool)

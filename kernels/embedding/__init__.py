@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from ..linear import PackedLinear
+from ..linear.rows import dequantise_rows
 from . import reference
 
 
@@ -13,4 +14,6 @@ def embedding(token_ids: Tensor, table: PackedLinear) -> Tensor:
 
     Raises: IndexError for an id outside the vocabulary.
     """
+    if token_ids.is_cuda:
+        return dequantise_rows(table, token_ids)
     return reference.embedding(token_ids, table.dequantise())

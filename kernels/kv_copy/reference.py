@@ -11,6 +11,14 @@ def copy_blocks(kv_pool: Tensor, src: Tensor, dst: Tensor) -> None:
     kv_pool[dst] = kv_pool[src]
 
 
+def gather_blocks(kv_pool: Tensor, blocks: Tensor, staging: Tensor) -> None:
+    staging[: blocks.numel()] = kv_pool[blocks]
+
+
+def scatter_blocks(staging: Tensor, kv_pool: Tensor, blocks: Tensor) -> None:
+    kv_pool[blocks] = staging[: blocks.numel()]
+
+
 def copy_block_prefix(kv_pool: Tensor, src_block: int, dst_block: int, num_tokens: int, head_dim: int) -> None:
     for layer in range(kv_pool.shape[1]):
         keys, values = keys_view(kv_pool, layer, head_dim), values_view(kv_pool, layer, head_dim)

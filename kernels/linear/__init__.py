@@ -6,14 +6,17 @@ and among others.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
+from ..cuda_config import config_of
 from . import reference
 from .packed import PackedLinear, WeightForm, pack
-from .weights import DenseWeight, Int4Weight, Int8Weight, Weight, concatenate
+from .weights import DenseWeight, Fp8Weight, Int4Weight, Int8Weight, Weight, concatenate
 
 __all__ = [
     "DenseWeight",
+    "Fp8Weight",
     "Int4Weight",
     "Int8Weight",
     "PackedLinear",
@@ -25,11 +28,22 @@ __all__ = [
 ]
 
 
-def linear(x: Tensor, packed: PackedLinear, bias: Tensor | None = None, residual: Tensor | None = None) -> Tensor:
+def linear(
+    x: Tensor,
+    packed: PackedLinear,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
     """``(x @ weightᵀ + bias) + residual``, a new tensor [T, N] float32.
 
-    ``x`` [T, K] float32, ``bias`` [N] float32, ``residual`` [T, N] float32. Raises: ValueError for other shapes.
+    ``x`` [T, K] float32, ``bias`` [N] float32, ``residual`` [T, N] float32. On a GPU activations are bfloat16 where the
+    weights are, and the result is as ``x``, or ``out_dtype``. Raises: ValueError for other shapes.
     """
     if x.dim() != 2 or x.shape[1] != packed.in_features:
         raise ValueError(f"x is {tuple(x.shape)}, the layer takes [T, {packed.in_features}]")
+    if x.is_cuda:
+        from . import triton as on_gpu
+
+        return on_gpu.linear(x, packed, bias, residual, out_dtype, config_of(x.device))
     return reference.linear(x, packed.dequantise(), bias, residual)

@@ -90,7 +90,31 @@ class Int4Weight:
         return round_to_bfloat16(exact) if dtype == torch.bfloat16 else exact.to(dtype)
 
 
-Weight = DenseWeight | Int8Weight | Int4Weight
+@dataclass(frozen=True, slots=True)
+class Fp8Weight:
+    """``w = q * scale``. ``q`` [N, K] float8_e4m3fn, ``scale`` [N] float32, one a channel; GPUs alone read it as it is.
+
+    The scale multiplies the sum over K. Raises: ValueError for shapes that do not fit.
+    """
+
+    q: Tensor
+    scale: Tensor
+
+    def __post_init__(self) -> None:
+        if self.q.dtype != torch.float8_e4m3fn or self.scale.numel() != self.q.shape[0]:
+            raise ValueError(f"fp8 weight {tuple(self.q.shape)} does not fit scales {tuple(self.scale.shape)}")
+        object.__setattr__(self, "scale", self.scale.flatten().float())
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.q.shape[0], self.q.shape[1]
+
+    def dequantise(self, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+        """[N, K]: the product, rounded to ``dtype``."""
+        return (self.q.float() * self.scale.unsqueeze(1)).to(dtype)
+
+
+Weight = DenseWeight | Int8Weight | Int4Weight | Fp8Weight
 
 
 def concatenate(weights: Sequence[Weight]) -> Weight:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from ..attention_batch import AttentionBatch
+from ..cuda_config import config_of
 from . import reference
 
 
@@ -14,4 +15,8 @@ def paged_attention(q: Tensor, kv_pool: Tensor, layer: int, batch: AttentionBatc
     Grouped heads: query head h reads key head ``h // (Hq / Hkv)``. A row sees the tokens up to its own position, all
     of which must be in the pool already. A row's bits depend on its q and its own context alone.
     """
+    if q.is_cuda:
+        from . import triton as on_gpu
+
+        return on_gpu.paged_attention(q, kv_pool, layer, batch, scale, config_of(q.device))
     return reference.paged_attention(q, kv_pool, layer, batch, scale)

@@ -29,6 +29,10 @@ def rotary_kv_write(
     """
     if qkv.shape[1] != heads.row_width:
         raise ValueError(f"qkv is {tuple(qkv.shape)}, the heads take [T, {heads.row_width}]")
+    if qkv.is_cuda:
+        from . import triton as on_gpu
+
+        return on_gpu.rotary_kv_write(qkv, cos_sin, batch, kv_pool, layer, heads, norm)
     return reference.rotary_kv_write(qkv, cos_sin, batch, kv_pool, layer, heads, norm)
 
 

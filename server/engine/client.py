@@ -12,7 +12,7 @@ import enum
 import logging
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Protocol
 
@@ -163,7 +163,7 @@ class EngineClient:
             raise self._unavailable()
         return self.info
 
-    async def generate(self, turn: SubmitTurn) -> AsyncIterator[TurnOutput]:
+    async def generate(self, turn: SubmitTurn) -> AsyncGenerator[TurnOutput, None]:
         """Run a turn; the last output has its usage. Closing the iterator early aborts the turn.
 
         Raises:
@@ -298,7 +298,9 @@ class EngineClient:
             raise RequestError(
                 "a token id is outside of the vocabulary", field="token_ids", remedy=f"use 0 to {info.vocab_size - 1}"
             )
-        if any(not 0 <= token_id < info.vocab_size for token_id in turn.sampling.stop_token_ids):
+        if any(
+            not 0 <= token_id < info.vocab_size for token_id in (*turn.sampling.stop_token_ids, *turn.eos_token_ids)
+        ):
             raise RequestError(
                 "a stop token id is outside of the vocabulary",
                 field="stop_token_ids",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tokenizers
+from tokenizers import decoders, models, pre_tokenizers
+
 from sessile.server.text.chat_template import CHATML, ChatTemplate, TemplateTokens
 from sessile.server.text.tokenizer import SpecialTokens, Tokenizer
-from tokenizers import decoders, models, pre_tokenizers
 
 IM_START, IM_END = "<|im_start|>", "<|im_end|>"
 

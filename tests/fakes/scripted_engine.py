@@ -59,6 +59,8 @@ class ScriptedEngine:
         self.submitted: list[SubmitTurn] = []
         self.aborted: list[str] = []
         self.running: set[str] = set()
+        self.idle = asyncio.Event()
+        self.idle.set()
         self._cached: dict[str, list[list[int]]] = {}
         self._abort_requested: set[str] = set()
 
@@ -82,6 +84,7 @@ class ScriptedEngine:
         assert len(turn.token_ids) < self.ready.context_length
         self.submitted.append(turn)
         self.running.add(turn.turn_id)
+        self.idle.clear()
         finished = False
         try:
             async for output in self._outputs(turn):
@@ -89,6 +92,8 @@ class ScriptedEngine:
                 yield output
         finally:
             self.running.discard(turn.turn_id)
+            if not self.running:
+                self.idle.set()
             if not finished:
                 self.aborted.append(turn.turn_id)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from sessile.kernels.attention_batch import AttentionBatch
 from sessile.kernels.decoder import DecoderLayer, DecoderWeights, decoder
 from sessile.kernels.embedding import embedding

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from sessile.server.config import ServerConfig, all_settings, load_config
 from sessile.server.settings import Setting, shown_size
 from sessile.sessions.errors import ConfigError

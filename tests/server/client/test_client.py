@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import pytest
+
 from sessile.server.client import (
     NO_RETRIES,
     AsyncSessionClient,
@@ -153,8 +154,7 @@ async def test_closing_a_turn_cancels_it_on_the_engine(front: Any) -> None:
         turn = session.generate(messages="x")
         await anext(turn)
         await turn.aclose()
-        while front.engine.running:
-            await asyncio.sleep(0.001)
+        await front.engine.idle.wait()
         assert len(front.engine.aborted) == 1
         view = await session.refresh()
         assert (view.version, view.num_tokens) == (1, 0)
@@ -166,8 +166,7 @@ async def test_a_deadline_cancels_the_turn(front: Any) -> None:
         front.engine.will_say([64, 65, 257], gate=asyncio.Event())
         with pytest.raises(DeadlineExceeded):
             await session.generate(messages="x", timeout_s=0.2).wait()
-        while front.engine.running:
-            await asyncio.sleep(0.001)
+        await front.engine.idle.wait()
         assert (await session.refresh()).version == 1
 
 
@@ -191,8 +190,7 @@ async def test_a_turn_that_goes_on_otherwise_is_interrupted(front: Any) -> None:
         front.engine.will_say([64, 70, 66, 257], tokens_a_step=3)
         with pytest.raises(TurnInterrupted):
             await session.generate(messages="x").wait()
-        while front.engine.running:
-            await asyncio.sleep(0.001)
+        await front.engine.idle.wait()
         assert (await session.refresh()).version == 1
 
 
@@ -260,10 +258,9 @@ async def test_no_server_is_a_connection_lost(front: Any) -> None:
 
 
 def _converse(target: str) -> list[str]:
-    said = []
+    said: list[str] = []
     with SessionClient(target) as client, client.open(system="sync") as session:
-        for delta in session.generate(messages="hi", sampling=GREEDY):
-            said.append(delta.text)
+        said += [delta.text for delta in session.generate(messages="hi", sampling=GREEDY)]
         with session.generate(messages="again", sampling=GREEDY) as turn:
             next(turn)
         session.refresh()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+
 from sessile.kernels.attention_batch import AttentionBatch
 from sessile.kernels.kv_layout import KVLayout, keys_view
 
