@@ -40,6 +40,9 @@ from .running import Claim, RunningWork
 from .turn import TurnResult
 from .turns import Turns
 
+RETENTION_S = 7 * 86_400.0  # closed sessions, abandoned entries and answers to request ids stay this long
+_PRUNE_EVERY_S = 3_600.0
+
 _Request = TypeVar("_Request", bound=Mutation)
 _Answer = TypeVar("_Answer", bound=msgspec.Struct)
 
@@ -49,6 +52,8 @@ class SessionManager:
 
     A change is answered only after it is on disk. A turn is committed at its end, input and answer together; a turn
     that fails, is cancelled or dies with the process leaves the session as it was.
+
+    What no open session holds is deleted from the store ``retention_s`` seconds after it was closed or left.
     """
 
     def __init__(
@@ -60,9 +65,12 @@ class SessionManager:
         *,
         clock: Clock = time.time,
         replay: ReplayMemory | None = None,
+        retention_s: float = RETENTION_S,
     ) -> None:
         self._store = store
         self._clock = clock
+        self._retention_s = retention_s
+        self._next_prune_at = 0.0
         self._running = RunningWork()
         self._turns = Turns(engine, tokenizer, chat_template)
         self._completions = Completions(self._turns, replay if replay is not None else ReplayMemory())
@@ -272,7 +280,14 @@ class SessionManager:
             if stored is None:
                 raise
             return answers.answer_again(stored, request, type(answer))
+        self._prune_sometimes()
         return answer
+
+    def _prune_sometimes(self) -> None:
+        now = self._clock()
+        if now >= self._next_prune_at:
+            self._next_prune_at = now + _PRUNE_EVERY_S
+            self._store.prune_soon(now - self._retention_s)
 
     async def _stored_while_busy(self, request: Mutation) -> StoredAnswer | None:
         """The answer to a request that came before the turn which runs now."""
