@@ -162,7 +162,7 @@ class ChatTemplate:
             **self._tokens.variables,
             "raise_exception": _raise_exception,
             "strftime_now": lambda layout: self._clock().strftime(layout),
-            **variables,
+            **marks.neutralised(variables),
             "messages": marks.neutralised(messages),
             "tools": marks.neutralised(list(tools)) or None,
             "add_generation_prompt": add_generation_prompt,

@@ -80,12 +80,11 @@ class Tokenizer:
         tokens: list[int] = []
         with self._lock:
             for index, part in enumerate(prompt.parts):
-                if index:
+                if index or (prompt.already_logged and part.origin is Origin.LITERAL):
                     tokens += self._encode_inside(part.text, part.origin)
-                elif prompt.already_logged:
-                    tokens += self._encode(prompt.already_logged + part.text, part.origin)[1:]
                 else:
-                    tokens += self._encode(part.text, part.origin)
+                    encoded = self._encode(prompt.already_logged + part.text, part.origin)
+                    tokens += encoded[1:] if prompt.already_logged else encoded
         return tokens
 
     def encode_completion(self, text: str) -> list[int]:

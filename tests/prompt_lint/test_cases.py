@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
 from sessile.prompt_lint.rules.catalogue import CATALOGUE
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+
 from sessile.kernels.attention_batch import AttentionBatch
 from sessile.kernels.linear import DenseWeight, Int4Weight, Weight
 from sessile.server.model.convert import WEIGHTS_FILE
