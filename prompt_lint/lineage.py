@@ -225,7 +225,9 @@ class LineageIndex:
         latest = candidates[-1] if len(candidates) == 1 else max(candidates, key=lambda e: e.prompt.request.index)
         if prompt.request.session is None or not SUMMARY.search(prompt.conversation[0].text[:400]):
             return None
-        mine, theirs = ([u.digest for u in p.units if u.section is not Section.MESSAGES] for p in (prompt, latest.prompt))
+        mine, theirs = (
+            [u.digest for u in p.units if u.section is not Section.MESSAGES] for p in (prompt, latest.prompt)
+        )
         return latest if mine and mine == theirs else None
 
     def _alike_text(self, prompt: Prompt, candidates: list[Entry]) -> Entry | None:

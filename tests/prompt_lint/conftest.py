@@ -103,7 +103,9 @@ class Case:
         if isinstance(at, dict):
             return [Expected(expect["rule"], expect["severity"], None, None, line=at["line"])]
         places = [
-            Expected(expect["rule"], expect["severity"], tuple(a["pair"]), a.get("path") or a["parameters"][0], a.get("char"))
+            Expected(
+                expect["rule"], expect["severity"], tuple(a["pair"]), a.get("path") or a["parameters"][0], a.get("char")
+            )
             for a in at
         ]
         return places or [Expected(expect["rule"], expect["severity"], None, None)]
