@@ -82,7 +82,7 @@ class OpenAiDriver:
     async def run(self, ask: Ask, headers: Mapping[str, str], more: Mapping[str, Any], seen: Observation) -> None:
         """One request, with ``more`` in its body. Raises TurnRefused, ServerBusy or ServerUnreachable."""
         path = "/v1/completions" if ask.text is not None else "/v1/chat/completions"
-        body = _encode(self.body(ask) | more)
+        body = _encode({**self.body(ask), **more})
         seen.started = seen.started or seen.clock()
         try:
             async with self._http.post(self.url + path, data=body, headers=headers) as response:

@@ -114,7 +114,7 @@ def fits_tool(name: str, arguments: dict[str, Any], tools: Sequence[dict[str, ob
 
 
 def calls_in_text(text: str) -> list[ToolCall]:
-    """Calls that a model wrote as ``<tool_call>{"name", "arguments"}</tool_call>``, where the server does not find them."""
+    """Calls written as ``<tool_call>{"name", "arguments"}</tool_call>``, where the server does not find them."""
     found = []
     for number, piece in enumerate(_IN_TEXT.findall(text)):
         row = json_object(piece) or {}
