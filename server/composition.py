@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import msgspec
 import uvicorn
 
 from ..sessions.manager import SessionManager
@@ -18,6 +19,7 @@ from ..sessions.store import SessionStore
 from .command_line import installed_version
 from .config import ServerConfig
 from .engine.client import EngineClient
+from .engine.engine_config import EngineConfig
 from .lifecycle import Lifecycle
 from .model.source import ModelSource, resolve_model
 from .places import listen, prepare_data_dir
@@ -79,7 +81,7 @@ async def _start(
     source, tokenizer, template = await asyncio.to_thread(_load_text, config.engine.model, progress)
     store = await asyncio.to_thread(SessionStore, config.server.data_dir)
     stack.callback(store.close)
-    engine = EngineClient(config.engine, progress)
+    engine = EngineClient(_with_disk_path(config), progress)
     stack.push_async_callback(engine.close)
     manager = SessionManager(store, engine, tokenizer, template)
     stack.callback(manager.shutdown)
@@ -101,6 +103,13 @@ async def _start(
     await engine.start()
     await rpc.set_serving()
     return _Running(manager, engine, rpc, served, grpc_port)
+
+
+def _with_disk_path(config: ServerConfig) -> EngineConfig:
+    """The engine's part, with the disk tier beside the sessions unless it was put elsewhere."""
+    if config.engine.disk_path:
+        return config.engine
+    return msgspec.structs.replace(config.engine, disk_path=str(config.server.data_dir / "kv"))
 
 
 async def _unless_stopped(work: Coroutine[Any, Any, _Result], lifecycle: Lifecycle) -> _Result | None:
