@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -28,6 +29,8 @@ MAX_IDENTIFIER_CHARACTERS = 200  # of session ids, request ids, tenants
 MAX_MESSAGES = 10_000
 MAX_TOOLS = 1_000
 MAX_PAGE_SIZE = 1_000
+
+_OWN_TEMPLATE_ARGUMENTS = {"messages", "tools", "add_generation_prompt", "previous", "new", "log_end"}  # set here
 
 
 def require_text(text: str, field: str) -> None:
@@ -102,7 +105,14 @@ def require_completion(request: CompletionRequest, engine: EngineReady) -> None:
     require_model(request.model, engine)
     require_sampling(request.sampling, request.stop, engine)
     require_tools(request.tools)
+    _require_template_arguments(request.template_arguments)
     require_input(request.prompt, engine, "messages" if isinstance(request.prompt, MessagesInput) else "prompt")
+
+
+def _require_template_arguments(arguments: dict[str, Any], field: str = "chat_template_kwargs") -> None:
+    for name in _OWN_TEMPLATE_ARGUMENTS & set(arguments):
+        raise RequestError(f"{name} is not an argument of the template", field=f"{field}.{name}", remedy="leave it out")
+    _require_json(arguments, field)
 
 
 def require_listing(request: ListSessions) -> None:
@@ -126,10 +136,14 @@ def require_tools(tools: Sequence[Tool], field: str = "tools") -> None:
         name = function.get("name")
         if not isinstance(name, str) or not name:
             raise RequestError("a tool has no name", field=f"{field}[{index}].function.name")
+    _require_json(tools, field)
+
+
+def _require_json(value: object, field: str) -> None:
     try:
-        msgspec.json.encode(tools)
-    except (UnicodeEncodeError, TypeError, RecursionError) as error:
-        raise RequestError(f"the tools are not valid JSON: {error}", field=field) from error
+        msgspec.json.encode(value)
+    except (UnicodeEncodeError, TypeError, ValueError, RecursionError) as error:
+        raise RequestError(f"{field} cannot be written as JSON: {error}", field=field) from error
 
 
 def require_input(turn_input: TurnInput, engine: EngineReady, field: str) -> None:
