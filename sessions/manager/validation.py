@@ -62,14 +62,6 @@ def require_tenant(tenant: str) -> None:
     require_identifier(tenant or None, "tenant")
 
 
-def require_model(model: str | None, engine: EngineReady) -> None:
-    """Raise RequestError unless ``model`` is None or the one that is served."""
-    if model is not None and model != engine.model:
-        raise RequestError(
-            f"the model {model!r} is not served here", field="model", remedy=f"leave it out, or name {engine.model!r}"
-        )
-
-
 def require_session_id(session_id: str) -> None:
     """Raise RequestError unless it may be the id of a session."""
     require_identifier(session_id, "session_id")
@@ -82,11 +74,10 @@ def require_mutation(request: Mutation) -> None:
     require_identifier(request.request_id, "request_id")
 
 
-def require_opening(request: OpenSession, engine: EngineReady) -> None:
+def require_opening(request: OpenSession) -> None:
     """Raise RequestError unless such a session can be opened."""
     require_tenant(request.tenant)
     require_identifier(request.request_id, "request_id")
-    require_model(request.model, engine)
     require_text(request.system or "", "system")
     require_tools(request.tools)
 
@@ -102,7 +93,6 @@ def require_turn(request: GenerateRequest, engine: EngineReady) -> None:
 def require_completion(request: CompletionRequest, engine: EngineReady) -> None:
     """Raise RequestError naming the first thing that cannot be answered."""
     require_tenant(request.tenant)
-    require_model(request.model, engine)
     require_sampling(request.sampling, request.stop, engine)
     require_tools(request.tools)
     _require_template_arguments(request.template_arguments)
