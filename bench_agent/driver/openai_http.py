@@ -53,16 +53,36 @@ class OpenAiDriver:
     def conversation(self, session_id: str) -> Conversation:
         """A session: over HTTP it is nothing but a name."""
         headers = {self._session_header: session_id} if self._session_header else {}
-        return _HttpConversation(self, headers)
+        return _HttpConversation(self, headers, {})
+
+    def cold_conversation(self, nonce: str) -> Conversation | None:
+        """A session that shares no cache with any other; None when the server has no way to ask for that."""
+        if self.dialect.cold is None:
+            return None
+        headers, body = self.dialect.cold(nonce)
+        return _HttpConversation(self, headers, body)
 
     async def close(self) -> None:
         """Close all connections."""
         await self._http.close()
 
-    async def run(self, ask: Ask, headers: Mapping[str, str], seen: Observation) -> None:
-        """One request. Raises TurnRefused, ServerBusy or ServerUnreachable."""
+    async def prompt_logprobs(self, text: str) -> list[float]:
+        """The logarithms of the probabilities of a text's tokens but the first. Raises TurnRefused."""
+        body = {"prompt": text, "max_tokens": 1, "echo": True, "logprobs": 1, "temperature": 0.0, "stream": False}
+        if self._model:
+            body["model"] = self._model
+        async with self._http.post(self.url + "/v1/completions", data=_encode(body | self._extra)) as response:
+            if response.status != 200:
+                await _refuse(response)
+            answer = msgspec.json.decode(await response.read())
+        found = answer["choices"][0].get("logprobs") or {}
+        values = (found.get("token_logprobs") or [])[:-1]
+        return [float(value) for value in values if value is not None]
+
+    async def run(self, ask: Ask, headers: Mapping[str, str], more: Mapping[str, Any], seen: Observation) -> None:
+        """One request, with ``more`` in its body. Raises TurnRefused, ServerBusy or ServerUnreachable."""
         path = "/v1/completions" if ask.text is not None else "/v1/chat/completions"
-        body = _encode(self.body(ask))
+        body = _encode({**self.body(ask), **more})
         seen.started = seen.started or seen.clock()
         try:
             async with self._http.post(self.url + path, data=body, headers=headers) as response:
@@ -100,14 +120,15 @@ class OpenAiDriver:
 
 
 class _HttpConversation:
-    """The session's headers."""
+    """The session's headers, and what its bodies have beside the driver's."""
 
-    def __init__(self, driver: OpenAiDriver, headers: Mapping[str, str]) -> None:
+    def __init__(self, driver: OpenAiDriver, headers: Mapping[str, str], more: Mapping[str, Any]) -> None:
         self._driver = driver
         self._headers = headers
+        self._more = more
 
     async def turn(self, ask: Ask, seen: Observation) -> None:
-        await self._driver.run(ask, self._headers, seen)
+        await self._driver.run(ask, self._headers, self._more, seen)
 
     async def close(self) -> None:
         pass

@@ -95,9 +95,10 @@ def summarise(
     repeats: Sequence[RepeatRecord],
     judgement: Judgement = Judgement(),  # noqa: B008 - frozen
 ) -> Summary:
-    """The numbers of all repeats that have a turn."""
-    good = [turn for turn in turns if turn.status is TurnStatus.OK]
-    walls = {repeat.repeat: repeat.wall_s for repeat in repeats if repeat.wall_s > 0}
+    """The numbers of all whole repeats; of what there is, when none is whole. Counts and errors are of everything."""
+    whole = [repeat for repeat in repeats if repeat.complete]
+    walls = {repeat.repeat: repeat.wall_s for repeat in whole or repeats if repeat.wall_s > 0}
+    good = [turn for turn in turns if turn.status is TurnStatus.OK and turn.repeat in walls]
     by_repeat = [[turn for turn in good if turn.repeat == repeat] for repeat in walls]
     tokens = _tokens(good)
     tasks = [session for session in sessions if session.ok]

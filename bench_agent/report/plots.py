@@ -68,7 +68,7 @@ def plot_speed(records: Sequence[RunRecord], folder: Path) -> Path | None:
     for number, record in enumerate(records):
         found = record.summary.tpot_s
         if found is not None:
-            places = np.arange(3) + (number - (len(records) - 1) / 2) * width
+            places = np.arange(3, dtype=np.float64) + (number - (len(records) - 1) / 2) * width
             _bars(tpot, places, [found.p50, found.p90, found.p99], 1000, width, number, record.label)
         _bars(throughput, np.array([float(number)]), [record.summary.output_tokens_per_s], 1, 0.7, number, record.label)
     limited = next((record.limits for record in records if record.limits is not None), None)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import msgspec
 
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+_NOTHING = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
 
 
 class _Body(msgspec.Struct):
@@ -48,9 +49,12 @@ class NullServer:
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
+                if head.startswith(b"GET "):
+                    writer.write(_NOTHING)
+                    continue
                 body = await reader.readexactly(_content_length(head))
                 await self._answer(writer, time.perf_counter(), self._body.decode(body).max_tokens)
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):  # cancelled: the program ends
             return
         finally:
             writer.close()

@@ -10,7 +10,7 @@ from . import ir, sinks, sources
 from .loops import loop_marks, touched_containers
 from .sinks import Sink
 from .usage_sums import misread_usage
-from .values import EMPTY, ORDER_KINDS, VOLATILE_KINDS, Kind, Mark, Param, Piece, Text, Value, merged, union
+from .values import EMPTY, ORDER_KINDS, VOLATILE_KINDS, Kind, Mark, Param, Piece, Text, Value, either, merged, union
 from .verdicts import CodeHit, judge_mark
 
 _INITIALISERS = {"__init__", "constructor", "__post_init__", "setUp", "initialize"}
@@ -51,7 +51,7 @@ class Flow:
 
     def __init__(self, module: ir.Module, *, ordered_sets: bool, outside: Callable[[str], Summary | None] | None = None) -> None:
         self._module = module
-        self._ordered_sets = ordered_sets
+        self._ordered_sets = ordered_sets  # true for JavaScript, whose sets keep the order of insertion
         self._outside = outside or (lambda name: None)
         self._globals: dict[str, Value] = {}
         self._attributes: dict[str, Value] = {}
@@ -96,7 +96,7 @@ class Flow:
         self._statements(definition.body)
         self._frames.pop()
         self._active.discard(id(definition))
-        returns = union(*frame.returned)
+        returns = either(frame.returned)
         if isinstance(definition, ir.Def):
             if definition.cached:
                 returns = returns.without(VOLATILE_KINDS)
@@ -144,11 +144,16 @@ class Flow:
                 self._extend(target.base, self._in_loops(value, name))
                 self._keyed(target, value)
             elif isinstance(target, ir.Seq):
-                for item in target.items:
-                    self._store(item, value)
+                self._destructure(target, value)
             else:
                 self._store(target, value)
                 self._named_sink(target, value)
+
+    def _destructure(self, target: ir.Seq, value: Value) -> None:
+        """`a, b = f()`: item by item where the tuple is known; what is not known brings nothing along."""
+        known = value.items if len(value.items) == len(target.items) else ()
+        for i, item in enumerate(target.items):
+            self._store(item, known[i] if known else EMPTY)
 
     def _keyed(self, target: ir.Index, value: Value) -> None:
         """`kwargs["system"] = …`."""
@@ -224,6 +229,9 @@ class Flow:
                 return union(*(self._eval(p) for p in node.parts))
             case ir.Lambda():
                 return Value(definition=node)
+            case ir.Assign() | ir.For() | ir.Return():
+                self._statement(node)
+                return EMPTY
             case _:
                 return EMPTY
 
@@ -246,7 +254,9 @@ class Flow:
             return _with_kind(base, Kind.CLOCK, refined)
         if isinstance(node.base, ir.Name) and sources.USER_LIKE.match(node.base.id):
             return replace(base, pieces=(), definition=None).marked(Kind.USER, node)
-        return replace(base, is_messages=False, is_set=False, definition=None, text=None)
+        if len(base.pieces) > 2:
+            return EMPTY  # a field of an object made of many things
+        return replace(base, is_messages=False, is_set=False, definition=None, text=None, items=())
 
     def _concat(self, node: ir.Concat) -> Value:
         return merged([self._as_text(part, self._eval(part)) for part in node.parts], node)
@@ -261,7 +271,8 @@ class Flow:
         value = self._as_text(node.value, self._eval(node.value))
         if node.spec and any(m.kind is Kind.CLOCK for m in value.marks) and not sources.has_time(node.spec):
             value = _with_kind(value, Kind.CLOCK, Kind.DATE)
-        if isinstance(node.value, ir.Name) and sources.FUNCTION_LIKE.match(node.value.id) and node.conversion in ("r", "s", ""):
+        named = isinstance(node.value, ir.Name) and sources.FUNCTION_LIKE.match(node.value.id)
+        if named and not self._ordered_sets:
             value = value.marked(Kind.ADDRESS, node)
         return value if value.pieces else Value((Param("?"),))
 
@@ -296,7 +307,7 @@ class Flow:
             elif key in sinks.KEY_KEYWORDS:
                 self._reach(value, Sink.CACHE_KEY, frame)
             elif key in sinks.TOOL_KEYWORDS and self._passed_on(node):
-                self._reach(value, Sink.TOOLS, frame)
+                self._reach(value.only(ORDER_KINDS), Sink.TOOLS, frame)
         joined = union(*(v for _, v in values))
         if sinks.is_tool_definition(node):
             self._reach(joined, Sink.TOOLS, frame)
@@ -327,7 +338,8 @@ class Flow:
             joined = replace(joined, is_messages=joined.is_messages or node.items[0].text in ("user", "human"))
         if joined.is_messages and not node.is_set:
             self._reach(joined, Sink.MESSAGES, frame)
-        return replace(joined, is_set=node.is_set and len(node.items) > 1, text=None)
+        items = tuple(values) if node.is_tuple else ()
+        return replace(joined, is_set=node.is_set and len(node.items) > 1, text=None, items=items)
 
     def _comprehension(self, node: ir.Comprehension) -> Value:
         frame = self._frames[-1]
@@ -374,14 +386,23 @@ class Flow:
             return special
         if kind is not None and not self._is_seeded(node, kind):
             return self._from_source(node, kind, name, union(receiver, *args))
+        self._callbacks([*args, *kwargs.values()])
         resolved = self._resolve(node, name, args, kwargs)
         if resolved is not None:
             return resolved
+        if last[:1].isupper() or len(args) + len(kwargs) > 4:
+            return EMPTY  # an object made of many things
         joined = union(receiver, *args, *kwargs.values())
         refined = sources.refined_clock(last, node)
         if refined and any(m.kind is Kind.CLOCK for m in joined.marks):
             return _with_kind(joined, Kind.CLOCK, refined)
         return replace(joined, definition=None, text=None, is_messages=False)
+
+    def _callbacks(self, values: list[Value]) -> None:
+        """Functions given to a call are run by it."""
+        for value in values:
+            if isinstance(value.definition, ir.Lambda) and id(value.definition) not in self._summaries:
+                self._analyse(value.definition)
 
     def _special(self, node: ir.Call, last: str, args: list[Value], kwargs: dict[str, Value], receiver: Value) -> Value | None:
         """Calls whose effect on values is known."""
@@ -501,7 +522,7 @@ class Flow:
             if key in sinks.SYSTEM_KEYWORDS:
                 self._reach(self._called(value), Sink.SYSTEM, frame)
             elif key in sinks.TOOL_KEYWORDS:
-                self._reach(value, Sink.TOOLS, frame)
+                self._reach(value.only(ORDER_KINDS), Sink.TOOLS, frame)
                 self._printed_set(node.kwargs[key], value, Sink.TOOLS)
             elif key in sinks.KEY_KEYWORDS:
                 self._reach(value, Sink.CACHE_KEY, frame)

@@ -58,7 +58,7 @@ _TABLE: tuple[tuple[re.Pattern[str], Kind], ...] = (
 MESSAGES_LIKE = re.compile(r"^_?(?:\w*_)?(?:history|messages?|msgs?|turns|conversation|chat(?:_?log|History)?|dialog(?:ue)?|context_messages|transcript|\w*History|\w*Messages)$")
 USER_LIKE = re.compile(r"^(?:\w*_)?(?:user|customer|tenant|client_profile|user_?profile|profile|account|member|patient|student|persona_data|employee)$")
 USER_FIELD = re.compile(r"^(?:user|customer|client|tenant|account|member|patient|student|employee)_?(?:name|id|email|profile|info|locale|language|data|context)$", re.IGNORECASE)
-FUNCTION_LIKE = re.compile(r"^(?:fn|func|function|callable|callback|handler|method|cls|f)$")
+FUNCTION_LIKE = re.compile(r"^(?:fn|func|function|callable|callback|handler|method|cls)$")
 _RECEIVER_ORDER = re.compile(r"\.(?:glob)$")
 
 
@@ -106,8 +106,12 @@ def refined_clock(method: str, call: ir.Call | None) -> Kind | None:
     """What a method or attribute makes of a clock value: DATE, CLOCK, or None for unchanged."""
     if method in _DATE_METHODS or method in _DATE_PARTS:
         return Kind.DATE
+    if method == "split" and call and call.args and isinstance(call.args[0], ir.Const) and call.args[0].text == "T":
+        return Kind.DATE
     if method in ("strftime", "format", "toFormat", "formatted", "isoformat") and call and call.args:
         spec = call.args[0]
+        if "date" in ir.dotted(spec).lower():
+            return Kind.DATE
         if isinstance(spec, ir.Const) and spec.text:
             return Kind.CLOCK if _TIME_CODES.search(spec.text) else Kind.DATE
     return None

@@ -75,6 +75,7 @@ class Value:
     is_messages: bool = False
     definition: ir.Def | ir.Lambda | None = None
     text: str | None = None
+    items: tuple[Value, ...] = ()  # of a tuple, for destructuring
 
     @property
     def marks(self) -> tuple[Mark, ...]:
@@ -95,6 +96,10 @@ class Value:
         """The value with some origins cleared."""
         return replace(self, pieces=tuple(p for p in self.pieces if not (isinstance(p, Mark) and p.kind in kinds)))
 
+    def only(self, kinds: frozenset[Kind]) -> Value:
+        """The value with no other origins than these."""
+        return replace(self, pieces=tuple(p for p in self.pieces if not isinstance(p, Mark) or p.kind in kinds))
+
     def marked(self, kind: Kind, node: ir.Node) -> Value:
         """The value with one more origin, unless it has it."""
         if any(m.kind is kind and m.origin is node for m in self.marks):
@@ -111,6 +116,15 @@ def union(*values: Value) -> Value:
     for value in values:
         pieces.extend(p for p in value.pieces if isinstance(p, Text) or p not in pieces)
     return Value(tuple(_compressed(pieces)), is_messages=any(v.is_messages for v in values))
+
+
+def either(values: list[Value]) -> Value:
+    """One of several values; tuples of one length stay tuples."""
+    joined = union(*values)
+    lengths = {len(v.items) for v in values}
+    if len(lengths) == 1 and lengths != {0}:
+        return replace(joined, items=tuple(union(*column) for column in zip(*(v.items for v in values), strict=True)))
+    return joined
 
 
 def merged(parts: list[Value], site: ir.Node) -> Value:

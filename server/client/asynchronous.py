@@ -299,12 +299,19 @@ class AsyncSession:
             priority=options.get("priority", Priority.INTERACTIVE),
         )
         message = requests.write_generate(request)
-        return AsyncTurn(self._connection, message, options.get("timeout_s"), self._finished)
+        return AsyncTurn(self._connection, message, options.get("timeout_s"), self._finished, self._cancelled)
 
     def _finished(self, finished: TurnFinished) -> None:
         self._view = msgspec.structs.replace(
             self._view, version=finished.version, num_tokens=finished.num_tokens, num_turns=finished.turn
         )
+
+    async def _cancelled(self) -> None:
+        """A turn may be committed at the very moment in which it is cancelled: see what became of it."""
+        try:
+            await self.refresh()
+        except SessileError as error:
+            logger.info("session %s was not looked at after a cancelled turn: %s", self.session_id, error)
 
     def _change(self, options: ChangeOptions) -> dict[str, Any]:
         return {

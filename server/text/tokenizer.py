@@ -129,7 +129,10 @@ class Tokenizer:
         if self._bytes.kind is VocabularyKind.BYTE_LEVEL:
             return self._encode(text, origin)
         line_end = self._encode("\n", origin)
-        return self._encode("\n" + text, origin)[len(line_end) :]
+        encoded = self._encode("\n" + text, origin)
+        if encoded[: len(line_end)] != line_end:  # the line end became part of a longer token
+            return self._encode(text, origin)
+        return encoded[len(line_end) :]
 
 
 def _decoder(backend: tokenizers.Tokenizer) -> dict[str, object] | None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sessile.prompt_lint.code.analysis import Language, analyse_source
 from sessile.prompt_lint.engine import TraceLinter, TraceOptions
 from sessile.prompt_lint.findings import Finding
 from sessile.prompt_lint.rendering import ChatTemplate
@@ -183,6 +184,13 @@ def lint_trace(content: dict[str, Any]) -> list[Finding]:
     return TraceLinter(options).feed_all(requests_of(content))
 
 
+def lint_case(case: Case) -> list[Finding]:
+    """Findings of a case of either kind."""
+    if case.is_trace:
+        return lint_trace(case.content)
+    return analyse_source("case", case.content["code"], Language(case.content["language"]))
+
+
 def matches(finding: Finding, wanted: Expected) -> bool:
     """Exact in rule and severity, and in every part of the place that the case names."""
     place = finding.location
@@ -218,7 +226,7 @@ def judge_case() -> Callable[[Case], list[str]]:
 
 def differences(case: Case) -> list[str]:
     """What a case gives that it should not, and the other way round."""
-    found, wanted = lint_trace(case.content), case.expected()
+    found, wanted = lint_case(case), case.expected()
     shown = [
         f"{f.rule} {f.severity.word} {f.pair} {f.location.path} {f.location.line} {f.location.char}"
         f" -{f.cost.tokens}: {f.message}"

@@ -606,3 +606,32 @@ async def test_a_template_that_refuses(bench: Bench) -> None:
         await bench.say(session.session_id, "x")
     text, _ = await bench.say(session.session_id, None, input=TextInput("x"), sampling=GREEDY)
     assert text
+
+
+async def test_what_was_closed_long_ago_is_deleted(bench: Bench) -> None:
+    closed, kept = await bench.open(), await bench.open(request_id="o")
+    await bench.say(closed.session_id, "x", request_id="r")
+    await bench.say(kept.session_id, "y")
+    fork = await bench.manager.fork(ForkRequest(session_id=closed.session_id, at=AtTurn(1)))
+    await bench.say(closed.session_id, "only here")
+    await bench.manager.close(CloseRequest(session_id=closed.session_id))
+    for days, gone in ((1, False), (5, False), (2, True)):
+        bench.clock.now += days * 86_400
+        await bench.open()
+        await bench.store.prune(0.0)  # behind the one that was asked for
+        assert (await bench.store.session(closed.session_id) is None) == gone
+    assert await bench.store.answer(closed.session_id, "r") is None
+    assert (await bench.log(fork.session_id)).num_tokens == fork.num_tokens
+    assert (await bench.manager.get(kept.session_id)).num_turns == 1
+
+
+async def test_a_store_that_cannot_be_tidied_up_goes_on(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object) -> int:
+        raise StoreError("the disk failed")
+
+    monkeypatch.setattr("sessile.sessions.store.database.SessionDatabase.prune", fails)
+    session = await bench.open()
+    await untouched(bench, session.session_id, 1)
+    assert "not tidied up: the disk failed" in caplog.text
