@@ -15,6 +15,7 @@ from .rendering import ChatTemplate
 from .request import ApiShape
 from .rules import markers, parameters
 from .rules.base import Verdict
+from .rules.history import is_compaction
 from .rules.registry import judge_break
 from .rules.rendered import RENDERED_RULES, RenderedPair
 from .rules.tokens import Decoder, DuplicateBos, RetokenisationDrift
@@ -65,7 +66,7 @@ class PairJudge:
         brk = Break(previous, current, place, scope, profile)
         if profile.explicit and not previous.marked:
             return None
-        verdict = judge_break(brk)
+        verdict = None if is_compaction(brk) else judge_break(brk)
         if verdict is None or (brk.costs_nothing and verdict.needs_loss):
             return None
         return Judgement(
@@ -103,9 +104,7 @@ class PairJudge:
         lost = Loss(max(0, min(len(pair.was), len(pair.now)) - pair.char) // CHARS_PER_TOKEN, total)
         if place is not None and not is_branch(previous, current, place):
             return self._body_as_rendered(Break(previous, current, place, scope, profile, Layer.RENDERED), pair, lost)
-        if pair.now.startswith(pair.was[: pair.generation_start]) and pair.char >= min(
-            len(pair.was.rstrip()), len(pair.now)
-        ):
+        if pair.now.startswith(pair.was[: pair.generation_start]) and pair.char >= min(len(pair.was), len(pair.now)):
             return None
         for rule in RENDERED_RULES:
             verdict = rule.judge(pair)

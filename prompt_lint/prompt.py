@@ -230,8 +230,13 @@ def _units(request: Request) -> Iterator[Unit]:
 def _list_units(section: Section, path: str, value: Any) -> Iterator[Unit]:
     if isinstance(value, list):
         for i, item in enumerate(value):
-            if not (isinstance(item, dict) and item.keys() == {"cachePoint"}):
-                yield _unit(section, f"{path}[{i}]", section.value, item)
+            if isinstance(item, dict) and item.keys() == {"cachePoint"}:
+                continue
+            unit = _unit(section, f"{path}[{i}]", section.value, item)
+            following = value[i + 1] if i + 1 < len(value) else None
+            if isinstance(following, dict) and following.keys() == {"cachePoint"}:
+                unit.marker = unit.marker or marker_of(following)
+            yield unit
     elif value is not None and value != "":
         yield _unit(section, path, section.value, value)
 

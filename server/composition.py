@@ -22,6 +22,7 @@ from .lifecycle import Lifecycle
 from .model.source import ModelSource, resolve_model
 from .places import listen, prepare_data_dir
 from .progress import StartProgress, start_progress
+from .rpc.rpc_server import RpcServer
 from .text.chat_template import ChatTemplate
 from .text.tokenizer import Tokenizer
 from .text.tokenizer_files import load_chat_template, load_tokenizer
@@ -45,6 +46,7 @@ async def run_server(config: ServerConfig) -> None:
     lifecycle = Lifecycle()
     lifecycle.install_signals()
     prepare_data_dir(config.server.data_dir)
+    listen(config.server.host, config.grpc.port, "grpc").close()  # gRPC binds later: better told now
     async with contextlib.AsyncExitStack() as stack:
         listener = stack.enter_context(contextlib.closing(listen(config.server.host, config.http.port, "http")))
         with start_progress() as progress:
@@ -61,7 +63,9 @@ class _Running:
 
     manager: SessionManager
     engine: EngineClient
+    rpc: RpcServer
     served: ServedName
+    grpc_port: int
 
 
 async def _start(
@@ -91,8 +95,12 @@ async def _start(
         started_at=time.time(),
     )
     await stack.enter_async_context(_http(parts, listener, config))
+    rpc = RpcServer(manager, host=config.server.host, port=config.grpc.port)
+    grpc_port = await rpc.start()
+    stack.push_async_callback(rpc.stop, _LAST_WORDS_S)
     await engine.start()
-    return _Running(manager, engine, served)
+    await rpc.set_serving()
+    return _Running(manager, engine, rpc, served, grpc_port)
 
 
 async def _unless_stopped(work: Coroutine[Any, Any, _Result], lifecycle: Lifecycle) -> _Result | None:
@@ -121,11 +129,12 @@ def _announce(config: ServerConfig, running: _Running, listener: socket.socket, 
         info.context_length,
     )
     shown = f"[{host}]" if ":" in host else host
-    logger.info("HTTP on http://%s:%d", shown, listener.getsockname()[1])
+    logger.info("HTTP on http://%s:%d, gRPC on %s:%d", shown, listener.getsockname()[1], shown, running.grpc_port)
 
 
 async def _drain(running: _Running, lifecycle: Lifecycle, timeout_s: float) -> None:
     """Wait for running turns, up to the timeout or the second signal; those still running then fail."""
+    await running.rpc.set_not_serving()
     waiting = asyncio.ensure_future(running.manager.drain())
     cancelled = asyncio.ensure_future(lifecycle.cancelled())
     await asyncio.wait((waiting, cancelled), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)

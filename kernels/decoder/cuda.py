@@ -15,9 +15,7 @@ from ..silu_mul.triton import silu_mul
 from .layers import DecoderLayer, DecoderWeights
 
 
-def decoder(
-    x: Tensor, weights: DecoderWeights, batch: AttentionBatch, kv_pool: Tensor, config: CudaConfig
-) -> Tensor:
+def decoder(x: Tensor, weights: DecoderWeights, batch: AttentionBatch, kv_pool: Tensor, config: CudaConfig) -> Tensor:
     """As the wrapper; activations keep the dtype of ``x``."""
     few = x.shape[0] <= config.rows_skinny and not config.is_deterministic
     if few and all(_narrow(layer.qkv) and _narrow(layer.gate_up) for layer in weights.layers):
@@ -40,9 +38,7 @@ def _many_rows(
     return _add_norm(x, residual, weights.final_norm, weights.eps)[0]
 
 
-def _few_rows(
-    x: Tensor, weights: DecoderWeights, batch: AttentionBatch, kv_pool: Tensor, config: CudaConfig
-) -> Tensor:
+def _few_rows(x: Tensor, weights: DecoderWeights, batch: AttentionBatch, kv_pool: Tensor, config: CudaConfig) -> Tensor:
     """Seven launches a layer or fewer: here the weights' bytes are all that counts, and launches between them cost."""
     for index, layer in enumerate(weights.layers):
         qkv = norm_linear(x, layer.input_norm, weights.eps, layer.qkv, layer.qkv_bias, config)

@@ -128,9 +128,7 @@ def _gated_linear(
     gates *= factor
     result = tl.trans(gates / (1.0 + tl.exp(-gates)) * (ups * factor))
     at = row.to(tl.int64)[:, None] * num_columns + column[None, :]
-    tl.store(
-        out_ptr + at, narrow(result, out_ptr.dtype.element_ty), mask=row_there[:, None] & column_there[None, :]
-    )
+    tl.store(out_ptr + at, narrow(result, out_ptr.dtype.element_ty), mask=row_there[:, None] & column_there[None, :])
 
 
 @triton.jit

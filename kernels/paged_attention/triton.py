@@ -497,5 +497,3 @@ def num_splits(config: CudaConfig, programs: int, max_context: int, keys: int) -
 def num_tiles(tokens: int, sequences: int, tokens_a_tile: int) -> int:
     """The most tiles that ``sequences`` runs of together ``tokens`` rows can need."""
     return tokens // tokens_a_tile + min(sequences, tokens)
-
-

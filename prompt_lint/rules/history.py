@@ -327,24 +327,15 @@ class ToolResultCleared:
         return Verdict(self.code, "an old tool result is cleared or cut short", was=was.text, now=now.text)
 
 
-class Compaction:
-    """History was replaced by something shorter. Only frequent compaction is a finding."""
-
-    code: ClassVar[str] = "PL407"
-
-    @staticmethod
-    def is_compaction(brk: Break) -> bool:
-        """The conversation shrank and begins anew."""
-        if brk.scope is Scope.FLEET or brk.section is not Section.MESSAGES:
-            return False
-        was, now = sum(u.size for u in brk.was_tail), sum(u.size for u in brk.now_tail)
-        head = len(brk.previous.units) - len(brk.previous.conversation)
-        kept = set(_digests(brk.was_tail)) & set(_digests(brk.now_tail))
-        shorter = len(brk.now_tail) < len(brk.was_tail) and now < 0.75 * was
-        return shorter and brk.place.unit - head <= 2 and len(kept) <= 0.7 * len(brk.was_tail)
-
-    def judge(self, brk: Break) -> Verdict | None:
-        return None  # judged over a lineage, see `engine`
+def is_compaction(brk: Break) -> bool:
+    """The conversation was cut down at once: to a summary, or by many of its oldest messages."""
+    if brk.scope is Scope.FLEET or brk.section is not Section.MESSAGES:
+        return False
+    head = len(brk.previous.units) - len(brk.previous.conversation)
+    if brk.place.unit - head > 2 or len(brk.now_tail) >= len(brk.was_tail):
+        return False
+    was, now = sum(u.size for u in brk.was_tail), sum(u.size for u in brk.now_tail)
+    return now < 0.75 * was
 
 
 class EditedHistory:

@@ -20,10 +20,10 @@ _SHAPE: tuple[BreakRule, ...] = (
 )
 _BLOCKS: tuple[BreakRule, ...] = (
     history.DuplicatedMessage(),
-    history.HeadTruncation(),
     history.ReasoningDropped(),
     history.MovingInsert(),
     history.EphemeralInjection(),
+    history.HeadTruncation(),
     history.ToolResultCleared(),
     volatile.ResampledExamples(),
     drift.ListingOrder(),

@@ -1,10 +1,12 @@
 """The session manager: a turn's way from a request to committed tokens.
 
-Here stand the values that callers exchange with it; they need no tokenizer and no store, so that a client may use them
-too. ``manager.SessionManager`` is the one that does the work.
+The values that callers exchange with it need no tokenizer and no store, so that a client may use them too;
+``SessionManager``, which does, is imported when it is asked for.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from .ports import Clock, TurnEngine
 from .replay import ReplayMemory
@@ -33,6 +35,9 @@ from .requests import (
 )
 from .service import Sessions
 
+if TYPE_CHECKING:
+    from .manager import SessionManager
+
 __all__ = [
     "AppendRequest",
     "Appended",
@@ -47,6 +52,7 @@ __all__ = [
     "OpenSession",
     "ReplayMemory",
     "RollbackRequest",
+    "SessionManager",
     "SessionPage",
     "SessionView",
     "Sessions",
@@ -60,3 +66,11 @@ __all__ = [
     "TurnFinished",
     "TurnInput",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "SessionManager":
+        from .manager import SessionManager
+
+        return SessionManager
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

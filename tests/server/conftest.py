@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from byte_text import byte_tokenizer, chatml_template
 from scripted_engine import ScriptedEngine
+
 from sessile.server.client import AsyncSessionClient, RetryPolicy
 from sessile.server.rpc.rpc_server import RpcServer
 from sessile.sessions.manager.manager import SessionManager

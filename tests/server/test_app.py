@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from sessile.server import app
 from sessile.sessions.errors import EngineError
 

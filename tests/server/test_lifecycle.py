@@ -7,6 +7,7 @@ import os
 import signal
 
 import pytest
+
 from sessile.server.lifecycle import Lifecycle
 from sessile.sessions.errors import Draining
 

@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+
 from sessile.server.places import listen, port_error, prepare_data_dir
 from sessile.sessions.errors import ConfigError
 

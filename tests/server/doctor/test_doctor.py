@@ -6,6 +6,7 @@ import json
 from contextlib import closing
 
 import pytest
+
 from sessile.server import app
 from sessile.server.config import load_config
 from sessile.server.doctor import software

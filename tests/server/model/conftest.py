@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from sessile.kernels.attention_batch import AttentionBatch
 from sessile.server.model.causal_lm import CausalLM
 from sessile.server.model.source import ModelSource, SourceKind, resolve_model

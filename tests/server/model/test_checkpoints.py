@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+
 from sessile.server.model.hf_config import config_from_hf
 from sessile.server.model.registry import load_model
 from sessile.server.model.source import ModelSource, SourceKind, resolve_model

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from sessile.server.model.config import Family, RopeKind
 from sessile.server.model.hf_config import config_from_hf, read_json
 from sessile.sessions.errors import ModelError

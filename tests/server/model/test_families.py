@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+
 from sessile.server.model.causal_lm import Precision
 from sessile.server.model.registry import LoadedModel, load_model
 from sessile.server.model.source import ModelSource

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import httpx
 import pytest
+
 from sessile.server.engine.client import EngineState
 from sessile.server.engine.messages import (
     EngineReady,

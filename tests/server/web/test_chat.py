@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+
 from sessile.server.engine.messages import FinishReason
 from sessile.server.web.answers import ChatChunk, ChatCompletion, TextCompletion
 from sessile.sessions.errors import CapacityError, ContextOverflow, EngineError
