@@ -84,6 +84,10 @@ class Causes:
             self._recurrence[key] = verdict.recurrence
         self._pending.append(_Pending(verdict, finding, key, cap))
 
+    def has(self, rule: str) -> bool:
+        """True when a rule was seen."""
+        return any(pending.verdict.rule == rule for pending in self._pending)
+
     def count(self, rule: str, lineage: object, path: str, loss: Loss) -> None:
         """Add to the loss of a cause that was already reported."""
         self._losses.setdefault((rule, lineage, path), CauseLoss()).add(loss.tokens, loss.prompt_tokens)

@@ -25,6 +25,7 @@ from .serving import ServingJudge
 from .severity import Thresholds
 from .side_call import side_call
 from .strips import StripRecorder
+from .writes import BlockStraddles, UnreadWrites
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class TraceOptions:
     thresholds: Thresholds = field(default_factory=Thresholds)
     prices: Prices = DEFAULT_PRICES
     prefill_rate: float | None = None
+    kv_tokens: int | None = None  # how many tokens the server's cache holds, where known
+    extra_rules: frozenset[str] = frozenset()  # rules that are off by default
 
 
 @dataclass
@@ -61,8 +64,11 @@ class TraceLinter:
         self._index = LineageIndex()
         self._judge = PairJudge(self._options.template, self._options.bos_token_id, self._options.decode)
         self._causes = Causes(self._options.thresholds, self._options.prices, self._options.prefill_rate)
-        self._serving = ServingJudge()
+        self._serving = ServingJudge(self._options.kv_tokens)
+        self._writes = UnreadWrites()
+        self._straddles = BlockStraddles()
         self._extra: list[Finding] = []
+        self._double_start: Prompt | None = None
         self.summary = TraceSummary()
         self.strips = StripRecorder()
 
@@ -89,6 +95,8 @@ class TraceLinter:
             self._fleet(prompt, profile, match)
         entry = self._index.add(prompt, parent)
         self._count(prompt, profile, match, parent)
+        self._writes.note(entry, match, parent, profile)
+        self._straddles.note(entry, match, parent, profile)
         for verdict, loss, place in self._serving.judge(entry, parent, match, profile, explained or side is not None):
             pair = (parent.prompt.request.index, request.index) if parent else None
             self._causes.add(verdict, prompt, pair, place, None, loss, entry.lineage.number)
@@ -96,6 +104,13 @@ class TraceLinter:
     def findings(self) -> list[Finding]:
         """Everything found so far."""
         self._causes.measured_prefill_rate(self._serving.prefill_rate())
+        if self._double_start is not None and not self._causes.has("PL705"):
+            prompt = self._double_start
+            verdict = Verdict("PL705", "the start token stands twice", needs_loss=False, floor=Severity.ERROR)
+            self._causes.add(verdict, prompt, None, "prompt_token_ids[1]", 0, Loss(prompt.tokens, prompt.tokens), "bos")
+        self._writes.report(self._causes)
+        if "PL706" in self._options.extra_rules:
+            self._straddles.report(self._causes, self._options.profile or "the cache")
         self.summary.lineages = self._index.lineages
         found = self._causes.findings() + self._extra
         self.summary.lost_tokens = sum(f.cost.tokens for f in found)
@@ -132,10 +147,9 @@ class TraceLinter:
                 if verdict and not self._seen_single(verdict, prompt):
                     self._causes.add(verdict, prompt, None, None, None, Loss(0, prompt.tokens), prompt.request.session)
         bos = self._options.bos_token_id
-        first = prompt.request.shape is ApiShape.TOKENS and bos is not None and not self._index.has_requests
+        first = prompt.request.shape is ApiShape.TOKENS and bos is not None and self._double_start is None
         if first and DuplicateBos().judge_one(token_ids(prompt.request.body), bos):
-            verdict = Verdict("PL705", "the start token stands twice", needs_loss=False)
-            self._causes.add(verdict, prompt, None, "prompt_token_ids[1]", 0, Loss(prompt.tokens, prompt.tokens), "bos")
+            self._double_start = prompt
 
     def _seen_single(self, verdict: Verdict, prompt: Prompt) -> bool:
         key = (verdict.rule, prompt.request.session, prompt.request.model)

@@ -207,8 +207,10 @@ class LineageIndex:
         """The candidate that shares most of the conversation, if it shares enough to be continued."""
         scored = [(*_overlap(prompt, entry), _extends(prompt, entry), -i, entry) for i, entry in enumerate(candidates)]
         talk, rest, _, _, best = max(scored, key=lambda s: s[:4])
-        if talk > 0 or not prompt.conversation:
+        if not prompt.conversation or (talk > 0 and _same_agent(prompt, best.prompt)):
             return best
+        if talk > 0:
+            return None
         if prompt.request.shape in (ApiShape.TEXT, ApiShape.TOKENS):
             return self._alike_text(prompt, candidates)
         by_lines = max(candidates, key=lambda entry: _line_overlap(prompt, entry))
@@ -246,6 +248,18 @@ def _overlap(prompt: Prompt, entry: Entry) -> tuple[int, int]:
     talk = sum(entry.conversation_digests.get(u.digest, 0) for u in prompt.conversation)
     rest = sum(entry.digests.get(u.digest, 0) for u in prompt.units if u.section is not Section.MESSAGES)
     return talk, rest
+
+
+def _same_agent(prompt: Prompt, earlier: Prompt) -> bool:
+    """False when only the first message is shared and the system texts have little in common."""
+    mine, theirs = (
+        {word for unit in p.units if unit.section is Section.SYSTEM for word in unit.text.split()}
+        for p in (prompt, earlier)
+    )
+    if not mine or not theirs or len(mine & theirs) >= 0.3 * min(len(mine), len(theirs)):
+        return True
+    digests = {unit.digest for unit in earlier.conversation}
+    return sum(unit.digest in digests for unit in prompt.conversation) >= 2
 
 
 def _extends(prompt: Prompt, entry: Entry) -> bool:

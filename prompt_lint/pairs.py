@@ -104,9 +104,7 @@ class PairJudge:
         lost = Loss(max(0, min(len(pair.was), len(pair.now)) - pair.char) // CHARS_PER_TOKEN, total)
         if place is not None and not is_branch(previous, current, place):
             return self._body_as_rendered(Break(previous, current, place, scope, profile, Layer.RENDERED), pair, lost)
-        if pair.now.startswith(pair.was[: pair.generation_start]) and pair.char >= min(
-            len(pair.was.rstrip()), len(pair.now)
-        ):
+        if pair.now.startswith(pair.was[: pair.generation_start]) and pair.char >= min(len(pair.was), len(pair.now)):
             return None
         for rule in RENDERED_RULES:
             verdict = rule.judge(pair)

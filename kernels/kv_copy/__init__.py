@@ -19,7 +19,8 @@ def copy_blocks(kv_pool: Tensor, src: Tensor, dst: Tensor) -> None:
 def copy_block_prefix(kv_pool: Tensor, src_block: int, dst_block: int, num_tokens: int, head_dim: int) -> None:
     """Copies the KV of the first ``num_tokens`` tokens of one block to another. Mutates the pool.
 
-    What the destination holds after those tokens is not defined: a sequence writes a slot before it reads it.
+    What the destination holds after those tokens is not defined: a sequence writes a slot before it reads it. (On a
+    CPU the whole block is copied: one run of bytes, where a prefix would be hundreds of small pieces.)
     """
     block_size = kv_pool.shape[-1] // head_dim
     if not 0 <= num_tokens <= block_size:
@@ -28,7 +29,7 @@ def copy_block_prefix(kv_pool: Tensor, src_block: int, dst_block: int, num_token
         from . import triton as on_gpu
 
         return on_gpu.copy_block_prefix(kv_pool, src_block, dst_block, num_tokens, head_dim)
-    return reference.copy_block_prefix(kv_pool, src_block, dst_block, num_tokens, head_dim)
+    return reference.copy_block_prefix(kv_pool, src_block, dst_block, num_tokens)
 
 
 def gather_blocks(kv_pool: Tensor, blocks: Tensor, staging: Tensor) -> None:

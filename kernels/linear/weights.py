@@ -84,9 +84,9 @@ class Int4Weight:
         """[N, K]: one rounding to float32; then nearest, ties away from zero, in bfloat16."""
         scale = self.scale.double().repeat_interleave(GROUP, dim=1)
         minimum = self.minimum.double().repeat_interleave(GROUP, dim=1)
-        # The kernels compute (1 + q/16) * 16 scale + (minimum - 16 scale): the second term is rounded to float32 first.
-        offset = (minimum - 16 * scale).float().double()
-        exact = ((1 + self.q.double() / 16) * (16 * scale) + offset).float()
+        # The kernels compute (1 + q/128) * 128 scale + (minimum - 128 scale); the second term is rounded to float32.
+        offset = (minimum - 128 * scale).float().double()
+        exact = ((1 + self.q.double() / 128) * (128 * scale) + offset).float()
         return round_to_bfloat16(exact) if dtype == torch.bfloat16 else exact.to(dtype)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
+from ..backend import cpu_library
+from ..cpu.library import pointer
 from . import filters, reference
 from .filters import RowSampling
 
@@ -16,7 +19,13 @@ def argmax(logits: Tensor) -> Tensor:
         from . import triton as on_gpu
 
         return on_gpu.argmax(logits)
-    return reference.argmax(logits)
+    library = cpu_library(logits.device)
+    if library is None:
+        return reference.argmax(logits)
+    rows, width = logits.shape
+    out = torch.empty(rows, dtype=torch.int64)
+    library.call("sessile_argmax", pointer(logits), rows, width, pointer(out, torch.int64))
+    return out
 
 
 def top_k(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -24,7 +33,13 @@ def top_k(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
     values [R, k] and ids [R, k] int64."""
     if not 1 <= k <= logits.shape[-1]:
         raise ValueError(f"k must be in 1..{logits.shape[-1]}, not {k}")
-    return reference.top_k(logits, k)
+    library = cpu_library(logits.device)
+    if library is None:
+        return reference.top_k(logits, k)
+    rows, width = logits.shape
+    values, ids = torch.empty(rows, k, dtype=torch.float32), torch.empty(rows, k, dtype=torch.int64)
+    library.call("sessile_top_k", pointer(logits), rows, width, k, pointer(values), pointer(ids, torch.int64))
+    return values, ids
 
 
 def sample(logits: Tensor, rows: RowSampling) -> Tensor:

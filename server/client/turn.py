@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from types import TracebackType
 
@@ -18,7 +18,8 @@ class AsyncTurn:
 
     If the connection breaks, or the engine behind it restarts, the request is sent again under its id: a turn that was
     committed is told again by the server, another one runs again with the same seed, and what was delivered before is
-    skipped. Closing it (or the end of ``async with``) before the end cancels the turn; the session stays as it was.
+    skipped. Closing it (or the end of ``async with``) before the end cancels the turn; the session stays as it was,
+    unless the turn was over on the server already.
     """
 
     def __init__(
@@ -27,11 +28,14 @@ class AsyncTurn:
         message: pb.GenerateRequest,
         timeout_s: float | None,
         on_finished: Callable[[TurnFinished], None],
+        on_cancelled: Callable[[], Awaitable[None]],
     ) -> None:
         self._connection = connection
         self._message = message
         self._timeout_s = timeout_s
         self._on_finished = on_finished
+        self._on_cancelled = on_cancelled
+        self._started = False
         self._delivered = _Delivered()
         self._finished: TurnFinished | None = None
         self._deltas = self._run()
@@ -51,8 +55,11 @@ class AsyncTurn:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Cancel the turn if it still runs."""
+        """Cancel the turn if it still runs. The session's view then tells whether the server was quicker."""
         await self._deltas.aclose()
+        if self._started and self._finished is None:
+            self._started = False
+            await self._on_cancelled()
 
     async def wait(self) -> TurnFinished:
         """Read what is left of the turn; returns its end."""
@@ -82,6 +89,7 @@ class AsyncTurn:
         return self._finished
 
     async def _run(self) -> AsyncGenerator[TextDelta, None]:
+        self._started = True
         attempt = 1
         while True:
             try:
@@ -133,7 +141,7 @@ class _Delivered:
         if tuple(known_ids) != delta.token_ids[: len(known_ids)] or not delta.text.startswith(known_text):
             raise TurnInterrupted(
                 f"the turn broke off after {len(self.token_ids)} tokens and goes on otherwise when it runs again",
-                remedy="drop what was read and send the request again under a new id",
+                remedy="drop what was read, refresh the session, and send the request again under a new id",
             )
         self._tokens_told += len(delta.token_ids)
         self._characters_told += len(delta.text)

@@ -19,4 +19,6 @@ class ModelRunner:
     def run(self, batch: StepBatch) -> torch.Tensor:
         """Compute the batch, writing its KV to the pool; returns logits [len(batch.sampling), vocab_size] float32."""
         hidden = self._model.forward(batch.token_ids, batch.attention, self._kv_cache.pool)
+        if not batch.sampling:  # chunks in the middle of prompts only
+            return hidden.new_empty(0, 0)
         return self._model.logits(hidden[batch.logits_rows])

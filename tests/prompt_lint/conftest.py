@@ -1,7 +1,7 @@
 """Reads the cases that are data files: one folder a rule, `clean-…` files must give nothing.
 
-Two forms: the long one, with every request in full, and a short one in which `{{RULES}}`, `{{DOC}}`, `{{LOG}}` and `{{TOOLS}}`
-stand for long texts and `expect` lists the findings: `[rule, severity, pair or null, path]`.
+Two forms: the long one, with every request in full, and a short one in which `{{RULES}}`, `{{DOC}}`, `{{LOG}}` and
+`{{TOOLS}}` stand for long texts and `expect` lists the findings: `[rule, severity, pair or null, path]`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
+from sessile.prompt_lint.code.analysis import Language, analyse_source
 from sessile.prompt_lint.engine import TraceLinter, TraceOptions
 from sessile.prompt_lint.findings import Finding
 from sessile.prompt_lint.rendering import ChatTemplate
-from sessile.prompt_lint.request import Request, shape_of
+from sessile.prompt_lint.request import Request, Usage, shape_of
 
 CASES = Path(__file__).parent / "cases"
 
@@ -159,7 +159,8 @@ def _dress(request: Request, content: dict[str, Any], i: int) -> None:
     if i < len(responses):
         request.response_text = responses[i]
     for key, values in content.get("each", {}).items():
-        setattr(request, key, values[i])
+        value = values[i]
+        setattr(request, key, Usage(*value) if key == "usage" and value is not None else value)
 
 
 def lint_trace(content: dict[str, Any]) -> list[Finding]:
@@ -177,8 +178,17 @@ def lint_trace(content: dict[str, Any]) -> list[Finding]:
         decode=decode,
         bos_token_id=content.get("bos_token_id"),
         profile=content.get("profile"),
+        kv_tokens=content.get("kv_tokens"),
+        extra_rules=frozenset(content.get("extra_rules", [])),
     )
     return TraceLinter(options).feed_all(requests_of(content))
+
+
+def lint_case(case: Case) -> list[Finding]:
+    """Findings of a case of either kind."""
+    if case.is_trace:
+        return lint_trace(case.content)
+    return analyse_source("case", case.content["code"], Language(case.content["language"]))
 
 
 def matches(finding: Finding, wanted: Expected) -> bool:
@@ -216,9 +226,10 @@ def judge_case() -> Callable[[Case], list[str]]:
 
 def differences(case: Case) -> list[str]:
     """What a case gives that it should not, and the other way round."""
-    found, wanted = lint_trace(case.content), case.expected()
+    found, wanted = lint_case(case), case.expected()
     shown = [
-        f"{f.rule} {f.severity.word} {f.pair} {f.location.path} {f.location.line} {f.location.char} -{f.cost.tokens}: {f.message}"
+        f"{f.rule} {f.severity.word} {f.pair} {f.location.path} {f.location.line} {f.location.char}"
+        f" -{f.cost.tokens}: {f.message}"
         for f in found
     ]
     if len(found) == len(wanted) and all(matches(f, w) for f, w in zip(found, wanted, strict=True)):

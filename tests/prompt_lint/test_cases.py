@@ -6,12 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
 from sessile.prompt_lint.rules.catalogue import CATALOGUE
 
 
 def test_trace_case(trace_case: Any, judge_case: Callable[[Any], list[str]]) -> None:
     assert judge_case(trace_case) == []
+
+
+def test_code_case(code_case: Any, judge_case: Callable[[Any], list[str]]) -> None:
+    assert judge_case(code_case) == []
 
 
 @pytest.mark.parametrize("rule", sorted(CATALOGUE))

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+
 from sessile.sessions.errors import StoreError
 from sessile.sessions.session import START, EntryKind, ModelIdentity, NewEntry, Session, SessionState
 from sessile.sessions.store import Change, SessionStore
