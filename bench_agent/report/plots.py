@@ -59,7 +59,7 @@ def plot_ttft(records: Sequence[RunRecord], turns: Sequence[Sequence[TurnRecord]
         panel.set_ylim(0, 1.02)
     if not drawn:
         return None
-    _legend(axes[0], loc="best")
+    _legend(axes[0])
     return save(figure, folder / "ttft.png")
 
 
@@ -200,10 +200,10 @@ def _bars(
         )  # fmt: skip
 
 
-def _legend(panel: Axes, loc: str = "best") -> None:
+def _legend(panel: Axes) -> None:
     """A legend, where there is something to tell."""
     if panel.get_legend_handles_labels()[0]:
-        panel.legend(fontsize=8, loc=loc)
+        panel.legend(fontsize=8)
 
 
 def _limit_line(panel: Axes, record: RunRecord) -> None:
