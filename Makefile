@@ -40,7 +40,8 @@ bench-kernels: $(STAMP) ## measure the kernels against this machine's limits
 	$(BIN)/python -m sessile.kernels.bench
 
 proto: $(STAMP) ## generate the stubs of server/proto/session.proto
-	cd .import-root && ../$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --grpc_python_out=. --mypy_out=. sessile/server/proto/session.proto
+	cd .import-root && ../$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --grpc_python_out=. --mypy_out=. --mypy_grpc_out=. sessile/server/proto/session.proto
+	sed -i "s/^from sessile.server.proto import/from . import/" server/proto/session_pb2_grpc.pyi # one module, one name, for type checkers
 
 wheel: $(STAMP)
 	$(BIN)/python -m build

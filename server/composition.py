@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import socket
-import tempfile
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 import uvicorn
 
-from ..sessions.errors import ConfigError
 from ..sessions.manager import SessionManager
 from ..sessions.store import SessionStore
 from .command_line import installed_version
@@ -24,7 +20,9 @@ from .config import ServerConfig
 from .engine.client import EngineClient
 from .lifecycle import Lifecycle
 from .model.source import ModelSource, resolve_model
+from .places import listen, prepare_data_dir
 from .progress import StartProgress, start_progress
+from .rpc.rpc_server import RpcServer
 from .text.chat_template import ChatTemplate
 from .text.tokenizer import Tokenizer
 from .text.tokenizer_files import load_chat_template, load_tokenizer
@@ -48,6 +46,7 @@ async def run_server(config: ServerConfig) -> None:
     lifecycle = Lifecycle()
     lifecycle.install_signals()
     prepare_data_dir(config.server.data_dir)
+    listen(config.server.host, config.grpc.port, "grpc").close()  # gRPC binds later: better told now
     async with contextlib.AsyncExitStack() as stack:
         listener = stack.enter_context(contextlib.closing(listen(config.server.host, config.http.port, "http")))
         with start_progress() as progress:
@@ -64,6 +63,7 @@ class _Running:
 
     manager: SessionManager
     engine: EngineClient
+    rpc: RpcServer
     served: ServedName
     grpc_port: int
 
@@ -95,9 +95,12 @@ async def _start(
         started_at=time.time(),
     )
     await stack.enter_async_context(_http(parts, listener, config))
-    grpc_port = await stack.enter_async_context(_grpc(manager, engine, config))
+    rpc = RpcServer(manager, host=config.server.host, port=config.grpc.port)
+    grpc_port = await rpc.start()
+    stack.push_async_callback(rpc.stop, _LAST_WORDS_S)
     await engine.start()
-    return _Running(manager, engine, served, grpc_port)
+    await rpc.set_serving()
+    return _Running(manager, engine, rpc, served, grpc_port)
 
 
 async def _unless_stopped(work: Coroutine[Any, Any, _Result], lifecycle: Lifecycle) -> _Result | None:
@@ -131,6 +134,7 @@ def _announce(config: ServerConfig, running: _Running, listener: socket.socket, 
 
 async def _drain(running: _Running, lifecycle: Lifecycle, timeout_s: float) -> None:
     """Wait for running turns, up to the timeout or the second signal; those still running then fail."""
+    await running.rpc.set_not_serving()
     waiting = asyncio.ensure_future(running.manager.drain())
     cancelled = asyncio.ensure_future(lifecycle.cancelled())
     await asyncio.wait((waiting, cancelled), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -187,48 +191,3 @@ def _load_text(model: str | None, progress: StartProgress) -> tuple[ModelSource,
     progress("load the tokenizer", 0.0)
     tokenizer = load_tokenizer(source)
     return source, tokenizer, load_chat_template(source, tokenizer)
-
-
-def listen(host: str, port: int, kind: str) -> socket.socket:
-    """A listening socket. Raises ConfigError naming the port and its flag."""
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family)
-    except OSError as error:
-        raise port_error(host, port, kind, error) from error
-
-
-def port_error(host: str, port: int, kind: str, error: OSError) -> ConfigError:
-    """Why ``host:port`` cannot be listened on, and what to do."""
-    flag = f"--{kind}-port"
-    match error.errno:
-        case errno.EADDRINUSE:
-            return ConfigError(
-                f"port {port} on {host} is in use",
-                field=f"{kind}.port",
-                remedy=f"stop what listens there, or give {flag} another port (0 takes a free one)",
-            )
-        case errno.EACCES:
-            return ConfigError(
-                f"port {port} may not be used by this user", field=f"{kind}.port", remedy=f"give {flag} one above 1023"
-            )
-        case _:
-            return ConfigError(
-                f"cannot listen on {host}: {error.strerror or error}",
-                field="server.host",
-                remedy="give --host an address of this machine",
-            )
-
-
-def prepare_data_dir(folder: Path) -> None:
-    """Make the data folder and try it out. Raises ConfigError."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise ConfigError(
-            f"the data folder {folder} cannot be written: {error.strerror}",
-            field="server.data_dir",
-            remedy="give --data-dir a folder that this user can write",
-        ) from error

@@ -13,11 +13,12 @@ import torch
 from ...sessions.cache.block_pool import BlockPool
 from ...sessions.cache.prefix_cache import PrefixCache
 from ...sessions.cache.radix_tree import RadixTree
+from ..model.causal_lm import CausalLM
 from .batch import BlockTables, build_batch
 from .engine_config import EngineConfig
 from .kv_cache import KVCache, blocks_in
 from .messages import EngineStats, FinishReason, SubmitTurn, TurnOutput
-from .model_runner import CausalModel, ModelRunner
+from .model_runner import ModelRunner
 from .sampler import sample
 from .scheduler import Scheduler
 from .sequence import Sequence
@@ -39,9 +40,7 @@ class EngineCore:
     ``clock`` gives seconds; only differences count.
     """
 
-    def __init__(
-        self, config: EngineConfig, model: CausalModel, device: torch.device, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, config: EngineConfig, model: CausalLM, device: torch.device, clock: Callable[[], float]) -> None:
         layout = model.kv_layout(config.block_size)
         self.num_blocks = blocks_in(config.kv_memory_bytes, layout)
         self.block_size = config.block_size

@@ -16,7 +16,9 @@ import msgspec
 import torch
 import zmq
 
+from ...kernels.backend import select
 from ...sessions.errors import SessileError
+from ..model.registry import load_model, resolve_model
 from .core import EngineCore
 from .engine_config import Device, EngineConfig
 from .messages import (
@@ -69,13 +71,11 @@ class EngineProcess:
         return 0
 
     def _load(self) -> EngineCore:
-        from ..model.registry import load_model, resolve_model
-
         config = self._config
         device = _device(config.device)
         if config.threads:
             torch.set_num_threads(config.threads)
-        source = resolve_model(config.model, progress=self._report)
+        source = resolve_model(config.model, None, self._report)
         model = load_model(source, device=device, dtype=config.dtype.value, progress=self._report)
         core = EngineCore(config, model.model, device, time.monotonic)
         self._send(
@@ -88,7 +88,7 @@ class EngineProcess:
                 context_length=core.context_length,
                 block_size=config.block_size,
                 num_blocks=core.num_blocks,
-                kernels={},
+                kernels=select(device.type).describe(),
             )
         )
         return core

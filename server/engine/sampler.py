@@ -33,6 +33,8 @@ def uniform(seed: int, position: int) -> float:
 def sample(logits: torch.Tensor, sequences: list[Sequence]) -> list[SampledToken]:
     """The next token of each of ``sequences``; ``logits`` is [len(sequences), vocab_size] float32, changed where tokens
     are barred."""
+    if not sequences:  # a step of chunks that end inside their prompts
+        return []
     for row, sequence in enumerate(sequences):
         if sequence.num_output_tokens < sequence.turn.sampling.min_tokens and sequence.stop_token_ids:
             logits[row, list(sequence.stop_token_ids)] = -torch.inf

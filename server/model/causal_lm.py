@@ -27,6 +27,10 @@ class CausalLM(Protocol):
     """A decoder-only language model over a paged KV pool."""
 
     @property
+    def vocab_size(self) -> int:
+        """Columns of the logits; a tokenizer may use fewer."""
+
+    @property
     def max_position(self) -> int:
         """The longest context, in tokens."""
 

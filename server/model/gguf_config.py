@@ -33,6 +33,12 @@ def config_from_gguf(file: GGUFFile) -> ModelConfig:
             field="general.architecture",
             remedy=f"known are {', '.join(sorted(_FAMILIES))}",
         )
+    if file.metadata.get("split.count", 1) not in (0, 1):
+        raise ModelError(
+            f"{file.path} is one of {file.metadata['split.count']} parts of a model",
+            field="split.count",
+            remedy="merge the parts into one file (llama-gguf-split --merge)",
+        )
     family = _FAMILIES[architecture]
     prefix = f"{architecture}."
     own = {key.removeprefix(prefix): value for key, value in file.metadata.items() if key.startswith(prefix)}

@@ -64,6 +64,10 @@ class MoeDecoder:
     output: PackedLinear
 
     @property
+    def vocab_size(self) -> int:
+        return self.config.vocab_size
+
+    @property
     def max_position(self) -> int:
         return self.config.max_position
 

@@ -16,7 +16,7 @@ from .config import ModelConfig
 from .convert import CONFIG_FILE, WEIGHTS_FILE
 from .gguf_config import config_from_gguf
 from .hf_config import config_from_hf, read_json
-from .source import ModelSource, SourceKind, resolve_model
+from .source import ModelSource, SourceKind, resolve_model, unwatched
 from .weights.gguf_file import GGUFFile
 from .weights.gguf_source import GGUFSource
 from .weights.prepared import PreparedSource
@@ -39,7 +39,7 @@ class LoadedModel:
 
 
 def load_model(
-    source: ModelSource, *, device: torch.device | str, dtype: Precision | str, progress: Progress
+    source: ModelSource, *, device: torch.device | str, dtype: Precision | str, progress: Progress = unwatched
 ) -> LoadedModel:
     """Read, check and pack a model's weights. ``dtype`` is ``bfloat16`` or ``float32``.
 

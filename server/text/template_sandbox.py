@@ -28,7 +28,7 @@ MAX_CHARACTERS = 64 << 20  # of all texts that one rendering makes or writes
 MAX_SECONDS = 5.0
 _MAX_NUMBER_BITS = 4096
 _MAX_WIDTH = 1000  # of an indentation
-_OPERATIONS_BETWEEN_CLOCK_READS = 1024
+_MAX_DEPTH = 128
 _WIDE_FORMAT = re.compile(r"\*|\d{4}")
 
 _FILTER_NAMES = (
@@ -39,7 +39,7 @@ _FILTER_NAMES = (
 _FILTERS = frozenset(_FILTER_NAMES.split())
 _GLOBALS = frozenset({"range", "dict", "namespace", "cycler", "joiner"})
 _TEXT_METHOD_NAMES = (
-    "capitalize casefold count endswith find format index isalnum isalpha isdecimal isdigit islower isnumeric "
+    "capitalize casefold count endswith find index isalnum isalpha isdecimal isdigit islower isnumeric "
     "isspace istitle isupper join lower lstrip partition removeprefix removesuffix replace rfind rindex rpartition "
     "rsplit rstrip split splitlines startswith strip swapcase title upper"
 )
@@ -61,32 +61,31 @@ class Budget:
 
     def charge(self, operations: int = 1, characters: int = 0) -> None:
         """Raises TemplateBudgetError when the operations, the characters or the time are used up."""
-        before = self._operations // _OPERATIONS_BETWEEN_CLOCK_READS
         self._operations += operations
         self._characters += characters
         if self._operations > MAX_OPERATIONS:
             raise TemplateBudgetError(f"the template does more than {MAX_OPERATIONS:,} operations")
         if self._characters > MAX_CHARACTERS:
             raise TemplateBudgetError(f"the template makes more than {MAX_CHARACTERS:,} characters of text")
-        if self._operations // _OPERATIONS_BETWEEN_CLOCK_READS != before and self._clock() > self._deadline:
+        if self._clock() > self._deadline:
             raise TemplateBudgetError(f"the template runs for more than {MAX_SECONDS:g} seconds")
 
-    def measure(self, value: Any) -> None:
-        """Charge all of a value's text and parts, each as often as it stands in the value."""
-        open_values = [value]
+    def measure(self, value: Any) -> int:
+        """Charge all of a value's texts and parts, each as often as it stands in the value; returns its characters."""
+        open_values = [(value, 0)]
+        characters = 0
         while open_values:
-            part = open_values.pop()
-            if isinstance(part, str):
-                self.charge(1, len(part))
-            elif isinstance(part, Mapping):
-                self.charge(1)
-                open_values.extend(part.keys())
-                open_values.extend(part.values())
+            part, depth = open_values.pop()
+            if depth > _MAX_DEPTH:
+                raise TemplateBudgetError(f"the template nests values more than {_MAX_DEPTH} deep")
+            size = len(part) if isinstance(part, str) else 0
+            characters += size
+            self.charge(1, size)
+            if isinstance(part, Mapping):
+                open_values.extend((inner, depth + 1) for pair in part.items() for inner in pair)
             elif isinstance(part, list | tuple):
-                self.charge(1)
-                open_values.extend(part)
-            else:
-                self.charge(1)
+                open_values.extend((inner, depth + 1) for inner in part)
+        return characters
 
 
 class TemplateEnvironment(ImmutableSandboxedEnvironment):
@@ -135,11 +134,24 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         budget.charge()
         owner = getattr(__obj, "__self__", None)
         if isinstance(owner, str):
-            args = _checked_text_call(budget, owner, getattr(__obj, "__name__", ""), args, kwargs)
+            args = _checked_text_call(budget, owner, getattr(__obj, "__name__", ""), args)
         result = super().call(__context, __obj, *args, **kwargs)
         if isinstance(result, str | list | dict):
             budget.measure(result)
         return result
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """Jinja's safe ``format``, charged. The method of the text is found only here."""
+        safe = super().wrap_str_format(value)
+        if safe is None:
+            return None
+        layout = str(value.__self__)
+
+        def charged(*args: Any, **kwargs: Any) -> str:
+            _charge_format(self._budget.get(), layout, layout.count("{"), [*args, *kwargs.values()])
+            return safe(*args, **kwargs)
+
+        return charged
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         budget = self._budget.get()
@@ -150,8 +162,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             times, repeated = (left, right) if isinstance(left, int) else (right, left)
             if isinstance(times, int) and isinstance(repeated, str | list | tuple):
                 budget.charge(0, max(times, 0) * len(repeated))
-        elif operator == "%" and isinstance(left, str) and _WIDE_FORMAT.search(left):
-            raise TemplateBudgetError("the template formats with a width")
+        elif operator == "%" and isinstance(left, str):
+            _charge_format(budget, left, left.count("%"), right)
         result = super().call_binop(context, operator, left, right)
         if isinstance(result, str | list | tuple):
             budget.measure(result)
@@ -254,9 +266,7 @@ def _check_numbers(operator: str, left: int, right: int) -> None:
         raise TemplateBudgetError("the template computes a huge number")
 
 
-def _checked_text_call(
-    budget: Budget, owner: str, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> tuple[Any, ...]:
+def _checked_text_call(budget: Budget, owner: str, name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments of a method of a text, after charging what it will make."""
     if name not in _TEXT_METHODS:
         raise TemplateBudgetError(f"the template calls {name!r} of a text, which templates may not use")
@@ -265,16 +275,19 @@ def _checked_text_call(
         budget.charge(0, _replaced_characters(owner, args[0], args[1]))
     elif name == "join" and args:
         return (_joined_parts(budget, args[0], owner), *args[1:])
-    elif name == "format" and _WIDE_FORMAT.search(owner):
-        raise TemplateBudgetError("the template formats with a width")
-    elif name == "format":
-        budget.measure([*args, *kwargs.values()])
     return args
 
 
+def _charge_format(budget: Budget, layout: str, fields: int, values: Any) -> None:
+    """Charge a formatted text as if each field held all the values."""
+    if _WIDE_FORMAT.search(layout):
+        raise TemplateBudgetError("the template formats with a width")
+    budget.charge(0, len(layout) + fields * budget.measure(values))
+
+
 def _check_filter(budget: Budget, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    budget.charge()
     value = args[0] if args else None
+    budget.charge(len(value) if isinstance(value, list | tuple | dict | range) else 1)
     if name in ("join", "tojson", "string", "sum", "escape", "trim", "forceescape"):
         budget.measure(value)
     if name == "join" and isinstance(value, list | tuple):

@@ -80,12 +80,11 @@ class Tokenizer:
         tokens: list[int] = []
         with self._lock:
             for index, part in enumerate(prompt.parts):
-                if index:
+                if index or (prompt.already_logged and part.origin is Origin.LITERAL):
                     tokens += self._encode_inside(part.text, part.origin)
-                elif prompt.already_logged:
-                    tokens += self._encode(prompt.already_logged + part.text, part.origin)[1:]
                 else:
-                    tokens += self._encode(part.text, part.origin)
+                    encoded = self._encode(prompt.already_logged + part.text, part.origin)
+                    tokens += encoded[1:] if prompt.already_logged else encoded
         return tokens
 
     def encode_completion(self, text: str) -> list[int]:
@@ -130,7 +129,10 @@ class Tokenizer:
         if self._bytes.kind is VocabularyKind.BYTE_LEVEL:
             return self._encode(text, origin)
         line_end = self._encode("\n", origin)
-        return self._encode("\n" + text, origin)[len(line_end) :]
+        encoded = self._encode("\n" + text, origin)
+        if encoded[: len(line_end)] != line_end:  # the line end became part of a longer token
+            return self._encode(text, origin)
+        return encoded[len(line_end) :]
 
 
 def _decoder(backend: tokenizers.Tokenizer) -> dict[str, object] | None:

@@ -40,7 +40,11 @@ class Completions:
             engine = self._turns.engine_info()
             validation.require_completion(request, engine)
             keys = ConversationKeys(request.tenant, request.tools, request.template_arguments)
-            prompt = await self._prompt(request, keys, engine)
+            try:
+                prompt = await self._prompt(request, keys, engine)
+            except ContextOverflow as error:
+                error.field = error.field or _field(request)
+                raise
             validation.require_room(len(prompt.token_ids), request.sampling.max_tokens, engine, _field(request))
             run = self._turns.run(prompt.token_ids, request)
             async with aclosing(run.deltas()) as deltas:

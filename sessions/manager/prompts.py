@@ -48,7 +48,7 @@ class PromptBuilder:
             case ToolResultInput():
                 return self._messages(session, log, (_tool_message(turn_input),), kind, limit)
             case TextInput(text):
-                self._require_possible(text, limit)
+                self._require_possible(text, limit, "input")
                 return NewEntry(kind=EntryKind.INPUT, token_ids=self._raw(session, log, self._raw_text(log, text)))
             case TokenIdsInput(token_ids):
                 return NewEntry(kind=EntryKind.INPUT, token_ids=self._raw(session, log, token_ids))
@@ -61,7 +61,7 @@ class PromptBuilder:
         limit: int,
     ) -> tuple[int, ...]:
         """Tokens of a conversation from its beginning, up to the beginning of the answer."""
-        self._require_possible("".join(message.content for message in messages), limit)
+        self._require_possible("".join(message.content for message in messages), limit, "messages")
         rendered = self.template.render(
             [as_template_message(message) for message in messages],
             tools,
@@ -79,7 +79,7 @@ class PromptBuilder:
         limit: int,
     ) -> tuple[int, ...]:
         """Tokens that follow an answer which ended with ``last_token_id``, up to the beginning of the next answer."""
-        self._require_possible("".join(message.content for message in new), limit)
+        self._require_possible("".join(message.content for message in new), limit, "messages")
         rendered = self.template.render_continuation(
             [as_template_message(_ANSWER)],
             [as_template_message(message) for message in new],
@@ -92,13 +92,13 @@ class PromptBuilder:
 
     def completion(self, text: str, limit: int) -> tuple[int, ...]:
         """Tokens of a plain completion's prompt."""
-        self._require_possible(text, limit)
+        self._require_possible(text, limit, "prompt")
         return tuple(self.tokenizer.encode_completion(text))
 
     def _messages(
         self, session: Session, log: SessionLog, new: Sequence[Message], kind: EntryKind, limit: int
     ) -> NewEntry:
-        self._require_possible("".join(message.content for message in new), limit)
+        self._require_possible("".join(message.content for message in new), limit, "input")
         to_render = [as_template_message(message) for message in new]
         if not log.parts:
             to_render = [*_system(session), *to_render]
@@ -171,12 +171,15 @@ class PromptBuilder:
     def _encode(self, rendered: PromptText) -> tuple[int, ...]:
         return tuple(self.tokenizer.encode_prompt(rendered))
 
-    def _require_possible(self, text: str, limit: int) -> None:
+    def _require_possible(self, text: str, limit: int, field: str) -> None:
         """Refuse a text that even the longest tokens would not bring under the limit, before tokenising it."""
         fewest = len(text) // self._longest_token
         if fewest > limit:
             raise ContextOverflow(
-                f"the text has more than {fewest} tokens, the context holds {limit}", limit=limit, remedy="send less"
+                f"the text has more than {fewest} tokens, the context holds {limit}",
+                limit=limit,
+                field=field,
+                remedy="send less",
             )
 
 

@@ -103,5 +103,10 @@ class Turns:
         self, token_ids: list[int], sampling: SamplingParams, tenant: str, priority: Priority
     ) -> SubmitTurn:
         return SubmitTurn(
-            turn_id=uuid.uuid4().hex, token_ids=token_ids, sampling=sampling, cache_salt=tenant, priority=priority
+            turn_id=uuid.uuid4().hex,
+            token_ids=token_ids,
+            sampling=sampling,
+            eos_token_ids=tuple(sorted(self._tokenizer.eos_token_ids)),
+            cache_salt=tenant,
+            priority=priority,
         )

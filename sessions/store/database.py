@@ -15,7 +15,7 @@ from ..errors import StoreError
 from ..session import Head, LogPart, NewEntry, Place, Session, SessionLog, SessionState, tokens_in, turns_in
 from . import rows
 from .rows import StoredAnswer, damaged
-from .schema import migrate
+from .schema import SCHEMA_VERSION, migrate
 
 DATABASE_NAME = "sessions.db"
 _FULL_CHECK_BYTES = 64 * 2**20  # larger files are checked row by row as they are read
@@ -148,6 +148,8 @@ class SessionDatabase:
                     raise damaged("; ".join(problems))
             self._database.enable_wal()
             migrate(self._database)
+            # Written each time, so that a file that can only be read fails here and not at the first turn.
+            self._database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     def forbid_writes(self) -> None:
         """Make this a connection that only reads."""
@@ -262,9 +264,8 @@ class SessionDatabase:
             )
             self._database.table("sessions").delete_where(closed, parameters)
             self._database.table("answers").delete_where("created_at < ?", [before])
-            unreachable = self._database.table("entries").count_where(_UNREACHABLE)
-            self._database.table("entries").delete_where(_UNREACHABLE)
-            return int(unreachable)
+            deleted = self._database.execute(f"DELETE FROM entries WHERE {_UNREACHABLE}")  # noqa: S608
+            return int(deleted.rowcount)
 
 
 def _check_path(parts: Sequence[LogPart], place: Place) -> None:

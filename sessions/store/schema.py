@@ -71,6 +71,7 @@ def _m001_sessions_and_entries(database: Database) -> None:
 
 
 _STEPS = (("m001_sessions_and_entries", _m001_sessions_and_entries),)
+SCHEMA_VERSION = len(_STEPS)
 
 
 def migrate(database: Database) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,6 +14,8 @@ from ..session import Place, Session, SessionLog
 from .database import DATABASE_NAME, Change, SessionDatabase, create_database
 from .lock import DataFolderLock
 from .rows import StoredAnswer
+
+logger = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
@@ -50,10 +53,19 @@ class _DatabaseThread:
             raise cancelled
         return task.result()
 
+    def run_behind(self, work: Callable[[SessionDatabase], object]) -> None:
+        """Do ``work`` after what was asked before, for nobody who waits."""
+        self._executor.submit(work, self.database).add_done_callback(_log_failure)
+
     def close(self) -> None:
         """Finish what was asked, then close the connection."""
         self._executor.submit(self.database.close).result()
         self._executor.shutdown()
+
+
+def _log_failure(done: Future[object]) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        logger.error("the session store was not tidied up: %s", error)
 
 
 class SessionStore:
@@ -122,6 +134,10 @@ class SessionStore:
         Returns the number of entries deleted.
         """
         return await self._writer.run_to_the_end(lambda database: database.prune(before))
+
+    def prune_soon(self, before: float) -> None:
+        """As ``prune``, behind the changes that wait already; a failure is only logged, the next one tries again."""
+        self._writer.run_behind(lambda database: database.prune(before))
 
     def close(self) -> None:
         """Finish what was asked, fold the write-ahead log into the file and let go of the folder."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from sessile.server.config import ServerConfig, all_settings, load_config
 from sessile.server.settings import Setting, shown_size
 from sessile.sessions.errors import ConfigError
@@ -129,3 +130,14 @@ def test_sizes(number: int, unit: tuple[str, int]) -> None:
 def test_a_shown_size_reads_back(size: int) -> None:
     setting = next(setting for setting in SETTINGS if setting.name == "kv_memory_bytes")
     assert setting.parse_text(shown_size(size), "x") == size
+
+
+def test_the_documentation_lists_every_setting() -> None:
+    lines = (Path(__file__).resolve().parents[2] / "docs" / "configuration.md").read_text().splitlines()
+    for setting in SETTINGS:
+        (line,) = (line for line in lines if f"| `{setting.flag}` |" in line)
+        assert line.startswith(f"| `{setting.key}` | `{setting.flag}` | `{setting.variable}` |")
+        assert line.endswith(f"| {setting.description} |")
+        shown = shown_size(setting.default) if setting.is_size else setting.default
+        if isinstance(shown, (int, float, str)) and not isinstance(shown, bool):
+            assert f"`{shown}`" in line

@@ -11,6 +11,7 @@ import dataclasses
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+
 from sessile.sessions.cache.block_pool import BlockPool
 from sessile.sessions.cache.prefix_cache import PrefixCache, SequenceBlocks
 from sessile.sessions.cache.radix_tree import RadixTree

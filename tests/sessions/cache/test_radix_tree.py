@@ -6,6 +6,7 @@ import itertools
 import random
 
 import pytest
+
 from sessile.sessions.cache.block_pool import BlockPool
 from sessile.sessions.cache.prefix_cache import PrefixCache
 from sessile.sessions.cache.radix_tree import RadixTree

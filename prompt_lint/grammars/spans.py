@@ -1,0 +1,49 @@
+"""Matching a grammar at the place where two texts part."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_REACH = 240
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of a text."""
+
+    start: int
+    end: int
+    text: str
+
+
+def match_at(pattern: re.Pattern[str], text: str, position: int) -> Span | None:
+    """The match of `pattern` that covers `position` (or ends right there), searched on the text around it."""
+    start = max(0, position - _REACH)
+    window = text[start : position + _REACH]
+    here = position - start
+    touching = None
+    for match in pattern.finditer(window):
+        if match.start() <= here < match.end():
+            return Span(start + match.start(), start + match.end(), match.group())
+        if match.end() == here:
+            touching = Span(start + match.start(), start + match.end(), match.group())
+        if match.start() > here:
+            break
+    return touching
+
+
+def both_at(pattern: re.Pattern[str], was: str, now: str, position: int) -> tuple[Span, Span] | None:
+    """Matches in both texts that cover the place where they part and have two values."""
+    a, b = match_at(pattern, was, position), match_at(pattern, now, position)
+    if a and b and a.text != b.text and a.start == b.start:
+        return a, b
+    return None
+
+
+def line_around(text: str, position: int) -> Span:
+    """The line that holds `position`, without its newline."""
+    start = text.rfind("\n", 0, position) + 1
+    end = text.find("\n", position)
+    end = len(text) if end < 0 else end
+    return Span(start, end, text[start:end])

@@ -1,0 +1,274 @@
+"""Which earlier request a request continues, and what any earlier request already put in the cache."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from .divergence import first_divergence
+from .grammars.words import SUMMARY
+from .prompt import Prompt, Section, Unit
+from .request import ApiShape
+
+_KEPT_CHARS = 40_000_000
+_KEPT_ENTRIES = 512
+_CHAIN_LIMIT = 400_000
+_RECENT = 12
+_ALIKE = 0.3
+
+
+@dataclass(slots=True)
+class Lineage:
+    """A chain of requests of which each continues the one before."""
+
+    number: int
+    session: str | None
+    length: int = 0
+    frozen: int = 0  # requests in a row whose last marker did not move
+
+
+@dataclass(eq=False)
+class Entry:
+    """An earlier request that may still be continued."""
+
+    prompt: Prompt
+    lineage: Lineage
+
+    @cached_property
+    def digests(self) -> dict[int, int]:
+        """Digest -> size of every unit."""
+        return {unit.digest: unit.size for unit in self.prompt.units}
+
+    @cached_property
+    def conversation_digests(self) -> dict[int, int]:
+        """Digest -> size of the units after tools and system text."""
+        return {unit.digest: unit.size for unit in self.prompt.conversation}
+
+    @cached_property
+    def lines(self) -> frozenset[int]:
+        """Hashes of all lines of prose of the conversation."""
+        return frozenset(lines_of(self.prompt.conversation))
+
+    @cached_property
+    def head_lines(self) -> frozenset[int]:
+        """Hashes of all lines of prose of tools, system text and first message."""
+        static = sum(1 for unit in self.prompt.units if unit.section is not Section.MESSAGES)
+        text = self.prompt.request.shape is ApiShape.TEXT
+        return frozenset(lines_of(self.prompt.units if text else self.prompt.units[: static + 1]))
+
+
+def lines_of(units: Iterable[Unit]) -> Iterator[int]:
+    """Hashes of the lines of at least 12 characters of some units."""
+    for unit in units:
+        for line in unit.text.split("\n"):
+            if len(line) >= 12:
+                yield hash(line)
+
+
+@dataclass(frozen=True)
+class Match:
+    """What was found for a request. `cached_chars` is the longest prefix that ANY earlier request shares."""
+
+    parent: Entry | None
+    cached_chars: int
+    nearest: Entry | None
+    neighbours: tuple[Entry, ...] = field(default=())
+
+
+class LineageIndex:
+    """Finds parents and the longest common prefix over everything seen, in bounded memory."""
+
+    def __init__(self) -> None:
+        self._chains: OrderedDict[int, Entry] = OrderedDict()
+        self._talks: OrderedDict[tuple[str | None, int], Entry] = OrderedDict()
+        self._recent: OrderedDict[int, Entry] = OrderedDict()
+        self._by_session: dict[str | None, list[Entry]] = {}
+        self._starts: list[Entry] = []
+        self._chars = 0
+        self._lineages = 0
+
+    def find(self, prompt: Prompt) -> Match:
+        """Look a request up; changes nothing."""
+        nearest, cached = self._longest_prefix(prompt)
+        candidates = list(self._candidates(prompt, nearest))
+        parent = self._choose(prompt, candidates) if candidates else None
+        return Match(parent, cached, nearest, tuple(self._starts))
+
+    @property
+    def lineages(self) -> int:
+        """How many lineages were seen."""
+        return self._lineages
+
+    @property
+    def has_requests(self) -> bool:
+        """True once a request was added."""
+        return self._lineages > 0
+
+    def recent(self, session: str | None) -> list[Entry]:
+        """The latest requests of a session, newest first."""
+        return list(reversed(self._by_session.get(session, [])))
+
+    def add(self, prompt: Prompt, parent: Entry | None) -> Entry:
+        """Remember a request as the newest of its lineage."""
+        if parent is None:
+            lineage = Lineage(self._lineages, prompt.request.session)
+            self._lineages += 1
+        else:
+            lineage = parent.lineage
+        lineage.length += 1
+        entry = Entry(prompt, lineage)
+        self._remember(entry)
+        if parent is None:
+            self._starts = [*self._starts[-_RECENT + 1 :], entry]
+        return entry
+
+    def _remember(self, entry: Entry) -> None:
+        prompt = entry.prompt
+        chain = _root(prompt)
+        for unit in prompt.units:
+            chain = hash((chain, unit.digest))
+            self._chains[chain] = entry
+        talk = 0
+        for unit in prompt.conversation:
+            talk = hash((talk, unit.digest))
+            self._talks[prompt.request.session, talk] = entry
+        self._recent[id(entry)] = entry
+        self._chars += prompt.total_chars
+        of_session = self._by_session.setdefault(prompt.request.session, [])
+        of_session.append(entry)
+        del of_session[:-_RECENT]
+        self._evict()
+
+    def _evict(self) -> None:
+        while len(self._recent) > _KEPT_ENTRIES or (self._chars > _KEPT_CHARS and len(self._recent) > _RECENT):
+            _, entry = self._recent.popitem(last=False)
+            self._chars -= entry.prompt.total_chars
+            kept = self._by_session.get(entry.prompt.request.session, [])
+            if entry in kept:
+                kept.remove(entry)
+            if not kept:
+                self._by_session.pop(entry.prompt.request.session, None)
+        while len(self._chains) > _CHAIN_LIMIT:
+            self._chains.popitem(last=False)
+        while len(self._talks) > _CHAIN_LIMIT:
+            self._talks.popitem(last=False)
+
+    def _longest_prefix(self, prompt: Prompt) -> tuple[Entry | None, int]:
+        chain, common = _root(prompt), 0
+        nearest: Entry | None = None
+        for unit in prompt.units:
+            chain = hash((chain, unit.digest))
+            entry = self._chains.get(chain)
+            if entry is None:
+                break
+            nearest, common = entry, common + unit.size
+        else:
+            return nearest, common
+        return nearest, max(common, self._inside_unit(prompt, nearest))
+
+    def _inside_unit(self, prompt: Prompt, nearest: Entry | None) -> int:
+        """Common characters inside the unit where the chains part, over the nearest and the latest requests."""
+        best = 0
+        latest = [e for e in list(self._recent.values())[-_RECENT:] if _root(e.prompt) == _root(prompt)]
+        for entry in ([nearest] if nearest else []) + latest:
+            place = first_divergence(entry.prompt, prompt)
+            best = max(best, place.common_chars if place else min(entry.prompt.total_chars, prompt.total_chars))
+        return best
+
+    def _candidates(self, prompt: Prompt, nearest: Entry | None) -> Iterator[Entry]:
+        session = prompt.request.session
+        seen: set[int] = set()
+        for entry in self._talk_candidates(prompt, session):
+            if id(entry) not in seen:
+                seen.add(id(entry))
+                yield entry
+        if nearest and nearest.prompt.request.session == session and id(nearest) not in seen:
+            seen.add(id(nearest))
+            yield nearest
+        for entry in reversed(self._by_session.get(session, [])):
+            if id(entry) not in seen:
+                seen.add(id(entry))
+                yield entry
+
+    def _talk_candidates(self, prompt: Prompt, session: str | None) -> Iterator[Entry]:
+        talk, found = 0, None
+        for unit in prompt.conversation:
+            talk = hash((talk, unit.digest))
+            entry = self._talks.get((session, talk))
+            if entry is None:
+                break
+            found = entry
+        if found:
+            yield found
+
+    def _choose(self, prompt: Prompt, candidates: list[Entry]) -> Entry | None:
+        """The candidate that shares most of the conversation, if it shares enough to be continued."""
+        scored = [(*_overlap(prompt, entry), _extends(prompt, entry), -i, entry) for i, entry in enumerate(candidates)]
+        talk, rest, _, _, best = max(scored, key=lambda s: s[:4])
+        if not prompt.conversation or (talk > 0 and _same_agent(prompt, best.prompt)):
+            return best
+        if talk > 0:
+            return None
+        if prompt.request.shape in (ApiShape.TEXT, ApiShape.TOKENS):
+            return self._alike_text(prompt, candidates)
+        by_lines = max(candidates, key=lambda entry: _line_overlap(prompt, entry))
+        restart = self._restarted(prompt, candidates)
+        if restart:
+            return restart
+        bare = len(prompt.conversation) == len(prompt.units)
+        same_kind = prompt.request.session is not None or rest > 0 or bare
+        return by_lines if same_kind and _line_overlap(prompt, by_lines) >= _ALIKE else None
+
+    @staticmethod
+    def _restarted(prompt: Prompt, candidates: list[Entry]) -> Entry | None:
+        """The session's latest request, when this one begins anew from a summary under the same system text."""
+        latest = candidates[-1] if len(candidates) == 1 else max(candidates, key=lambda e: e.prompt.request.index)
+        if prompt.request.session is None or not SUMMARY.search(prompt.conversation[0].text[:400]):
+            return None
+        mine, theirs = (
+            [u.digest for u in p.units if u.section is not Section.MESSAGES] for p in (prompt, latest.prompt)
+        )
+        return latest if mine and mine == theirs else None
+
+    def _alike_text(self, prompt: Prompt, candidates: list[Entry]) -> Entry | None:
+        best = max(candidates, key=lambda entry: _line_overlap(prompt, entry))
+        return best if _line_overlap(prompt, best) >= _ALIKE else None
+
+
+def _root(prompt: Prompt) -> int:
+    """Caches are per model and salt."""
+    body = prompt.request.body
+    return hash((prompt.request.model, str(body.get("cache_salt"))))
+
+
+def _overlap(prompt: Prompt, entry: Entry) -> tuple[int, int]:
+    """(shared conversation characters, shared characters of tools and system text)."""
+    talk = sum(entry.conversation_digests.get(u.digest, 0) for u in prompt.conversation)
+    rest = sum(entry.digests.get(u.digest, 0) for u in prompt.units if u.section is not Section.MESSAGES)
+    return talk, rest
+
+
+def _same_agent(prompt: Prompt, earlier: Prompt) -> bool:
+    """False when only the first message is shared and the system texts have little in common."""
+    mine, theirs = (
+        {word for unit in p.units if unit.section is Section.SYSTEM for word in unit.text.split()}
+        for p in (prompt, earlier)
+    )
+    if not mine or not theirs or len(mine & theirs) >= 0.3 * min(len(mine), len(theirs)):
+        return True
+    digests = {unit.digest for unit in earlier.conversation}
+    return sum(unit.digest in digests for unit in prompt.conversation) >= 2
+
+
+def _extends(prompt: Prompt, entry: Entry) -> bool:
+    old = entry.prompt.units
+    return len(old) <= len(prompt.units) and all(a.digest == b.digest for a, b in zip(old, prompt.units, strict=False))
+
+
+def _line_overlap(prompt: Prompt, entry: Entry) -> float:
+    """Share of the earlier conversation's lines that stand in this one too."""
+    if not entry.lines:
+        return 0.0
+    return len(entry.lines.intersection(lines_of(prompt.conversation))) / len(entry.lines)

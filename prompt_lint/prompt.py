@@ -1,0 +1,276 @@
+"""A request as the cache sees it: units in prompt order (tools, system, messages) and their leaves."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from .request import ApiShape, Json, Request
+
+CHARS_PER_TOKEN = 4
+_TEXT_CHUNK = 512
+_ENCODER = msgspec.json.Encoder()
+
+
+class Section(enum.Enum):
+    """The three parts of a prompt, in the order in which every provider renders them."""
+
+    TOOLS = "tools"
+    SYSTEM = "system"
+    MESSAGES = "messages"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One scalar of a body: its JSON path and its text."""
+
+    path: str
+    text: str
+
+
+@dataclass(slots=True, eq=False)
+class Unit:
+    """One tool, system block or message. `digest` covers its bytes as sent, markers left out."""
+
+    section: Section
+    path: str
+    role: str
+    value: Any
+    digest: int
+    size: int  # characters of its leaves, about
+    marker: str | None = None  # time to live of a cache marker inside this unit ("5m", "1h")
+
+    def leaves(self) -> list[Leaf]:
+        """The unit's scalars in the order in which they were sent."""
+        return list(_leaves(self.value, self.path))
+
+    @property
+    def text(self) -> str:
+        """All human-readable text of the unit, parts joined by newlines."""
+        return "\n".join(texts_of(self.value))
+
+
+def _leaves(value: Any, path: str) -> Iterator[Leaf]:
+    if isinstance(value, dict):
+        if not value:
+            yield Leaf(path, "")
+        for key, item in value.items():
+            if key not in _MARKER_KEYS:
+                yield from _leaves(item, f"{path}.{key}")
+    elif isinstance(value, list):
+        if not value:
+            yield Leaf(path, "")
+        for i, item in enumerate(value):
+            yield from _leaves(item, f"{path}[{i}]")
+    elif isinstance(value, str):
+        yield Leaf(path, value)
+    else:
+        yield Leaf(path, "null" if value is None else str(value))
+
+
+_MARKER_KEYS = frozenset({"cache_control", "cachePoint"})
+
+
+def without_markers(value: Any) -> Any:
+    """The value without cache markers; shares what has none."""
+    if isinstance(value, dict):
+        return {k: without_markers(v) for k, v in value.items() if k not in _MARKER_KEYS}
+    if isinstance(value, list):
+        return [without_markers(v) for v in value if not (isinstance(v, dict) and v.keys() == {"cachePoint"})]
+    return value
+
+
+def texts_of(value: Any) -> list[str]:
+    """The prose inside a message or block: content, text parts, tool results, descriptions."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, list):
+        return [text for item in value for text in texts_of(item)]
+    if isinstance(value, dict):
+        return [text for key in _TEXT_KEYS if key in value for text in texts_of(value[key])]
+    return []
+
+
+_TEXT_KEYS = ("content", "text", "parts", "output", "thinking", "description", "function", "toolResult")
+
+
+def marker_of(value: Any) -> str | None:
+    """The time to live of the first cache marker inside a value, or None."""
+    if isinstance(value, dict):
+        control = value.get("cache_control") or value.get("cachePoint")
+        if isinstance(control, dict):
+            return str(control.get("ttl", "5m"))
+        return next((m for v in value.values() if isinstance(v, (dict, list)) and (m := marker_of(v))), None)
+    if isinstance(value, list):
+        return next((m for v in reversed(value) if isinstance(v, (dict, list)) and (m := marker_of(v))), None)
+    return None
+
+
+class Prompt:
+    """A request split into units, with the chains by which lineages are found."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.units: list[Unit] = list(_units(request))
+        self.total_chars: int = sum(unit.size for unit in self.units)
+
+    @cached_property
+    def marked(self) -> bool:
+        """True when the body asks for caching by itself (top-level automatic caching) or by markers."""
+        return self.automatic_marker is not None or any(unit.marker for unit in self.units)
+
+    @cached_property
+    def automatic_marker(self) -> str | None:
+        """Anthropic's top-level `cache_control`: the provider places the marker on the last block."""
+        control = self.request.body.get("cache_control")
+        return str(control.get("ttl", "5m")) if isinstance(control, dict) else None
+
+    @cached_property
+    def marker_positions(self) -> list[tuple[int, str]]:
+        """(index of the unit whose end is marked, time to live), in prompt order."""
+        found = [(i, unit.marker) for i, unit in enumerate(self.units) if unit.marker]
+        if self.automatic_marker and (not found or found[-1][0] != len(self.units) - 1):
+            found.append((len(self.units) - 1, self.automatic_marker))
+        return [(i, ttl) for i, ttl in found if ttl]
+
+    @cached_property
+    def ends(self) -> list[int]:
+        """Character position of the end of each unit."""
+        ends, position = [], 0
+        for unit in self.units:
+            position += unit.size
+            ends.append(position)
+        return ends
+
+    @cached_property
+    def conversation(self) -> list[Unit]:
+        """The units that are neither tools nor leading system text."""
+        return [unit for unit in self.units if unit.section is Section.MESSAGES]
+
+    @cached_property
+    def tokens(self) -> int:
+        """Prompt tokens: measured where the request has usage, else estimated."""
+        usage = self.request.usage
+        if usage and usage.prompt_tokens and self.request.complete:
+            return usage.prompt_tokens
+        return self.estimated_tokens
+
+    @property
+    def estimated_tokens(self) -> int:
+        """Prompt tokens estimated from characters."""
+        if self.request.shape is ApiShape.TOKENS:
+            return len(token_ids(self.request.body))
+        return max(1, self.total_chars // CHARS_PER_TOKEN)
+
+    def all_leaves(self) -> list[Leaf]:
+        """Every scalar of the prompt, in prompt order."""
+        if self.request.shape is ApiShape.TEXT:
+            path, text = text_prompt(self.request.body)
+            return [Leaf(path, text)]
+        return [leaf for unit in self.units for leaf in unit.leaves()]
+
+    def release(self) -> None:
+        """Drop what only a comparison needs, so that a long trace stays in bounded memory."""
+        self.request.notes = {}
+
+
+def token_ids(body: Json) -> list[int]:
+    """The prompt's token ids. Only for `ApiShape.TOKENS`."""
+    ids = body.get("prompt_token_ids")
+    return ids if isinstance(ids, list) else list(body["input_ids"])
+
+
+def text_prompt(body: Json) -> tuple[str, str]:
+    """(path, text) of a plain text prompt."""
+    for key in ("prompt", "input", "text"):
+        if isinstance(body.get(key), str):
+            return key, body[key]
+    return "prompt", ""
+
+
+def _unit(section: Section, path: str, role: str, value: Any) -> Unit:
+    marker = marker_of(value) if isinstance(value, (dict, list)) else None
+    clean = without_markers(value) if marker else value
+    encoded = _ENCODER.encode(clean)
+    size = len(value) if isinstance(value, str) else sum(len(leaf.text) for leaf in _leaves(clean, ""))
+    return Unit(section, path, role, value, hash(encoded), size, marker)
+
+
+def _units(request: Request) -> Iterator[Unit]:
+    body = request.body
+    match request.shape:
+        case ApiShape.TEXT:
+            yield from _text_units(*text_prompt(body))
+        case ApiShape.TOKENS:
+            yield from _token_units(body)
+        case ApiShape.GEMINI:
+            yield from _gemini_units(body)
+        case ApiShape.CONVERSE:
+            yield from _list_units(Section.TOOLS, "toolConfig.tools", (body.get("toolConfig") or {}).get("tools"))
+            yield from _list_units(Section.SYSTEM, "system", body.get("system"))
+            yield from _message_units("messages", body.get("messages"))
+        case ApiShape.ANTHROPIC:
+            yield from _list_units(Section.TOOLS, "tools", body.get("tools"))
+            yield from _list_units(Section.SYSTEM, "system", body.get("system"))
+            yield from _message_units("messages", body.get("messages"))
+        case ApiShape.RESPONSES:
+            yield from _list_units(Section.TOOLS, "tools", body.get("tools"))
+            yield from _list_units(Section.SYSTEM, "instructions", body.get("instructions"))
+            yield from _message_units("input", body.get("input"))
+        case ApiShape.OPENAI_CHAT:
+            yield from _list_units(Section.TOOLS, "tools", body.get("tools") or body.get("functions"))
+            yield from _message_units("messages", body.get("messages"))
+
+
+def _list_units(section: Section, path: str, value: Any) -> Iterator[Unit]:
+    if isinstance(value, list):
+        for i, item in enumerate(value):
+            if isinstance(item, dict) and item.keys() == {"cachePoint"}:
+                continue
+            unit = _unit(section, f"{path}[{i}]", section.value, item)
+            following = value[i + 1] if i + 1 < len(value) else None
+            if isinstance(following, dict) and following.keys() == {"cachePoint"}:
+                unit.marker = unit.marker or marker_of(following)
+            yield unit
+    elif value is not None and value != "":
+        yield _unit(section, path, section.value, value)
+
+
+def _message_units(path: str, value: Any) -> Iterator[Unit]:
+    if isinstance(value, str):
+        yield _unit(Section.MESSAGES, path, "user", value)
+        return
+    leading = True
+    for i, item in enumerate(value if isinstance(value, list) else []):
+        role = str(item.get("role") or item.get("type") or "") if isinstance(item, dict) else "user"
+        leading = leading and role in ("system", "developer")
+        yield _unit(Section.SYSTEM if leading else Section.MESSAGES, f"{path}[{i}]", role, item)
+
+
+def _gemini_units(body: Json) -> Iterator[Unit]:
+    yield from _list_units(Section.TOOLS, "tools", body.get("tools"))
+    key = "system_instruction" if "system_instruction" in body else "systemInstruction"
+    instruction = body.get(key)
+    if isinstance(instruction, dict):
+        yield from _list_units(Section.SYSTEM, f"{key}.parts", instruction.get("parts"))
+    elif instruction:
+        yield _unit(Section.SYSTEM, key, "system", instruction)
+    yield from _message_units("contents", body.get("contents"))
+
+
+def _text_units(path: str, text: str) -> Iterator[Unit]:
+    for start in range(0, len(text), _TEXT_CHUNK):
+        piece = text[start : start + _TEXT_CHUNK]
+        yield Unit(Section.MESSAGES, path, "text", piece, hash(piece), len(piece))
+
+
+def _token_units(body: Json) -> Iterator[Unit]:
+    ids = token_ids(body)
+    path = "prompt_token_ids" if "prompt_token_ids" in body else "input_ids"
+    for i, token in enumerate(ids):
+        yield Unit(Section.MESSAGES, f"{path}[{i}]", "token", token, token, len(str(token)))

@@ -1,0 +1,121 @@
+"""Rendering a request through a chat template: what is really cached."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jinja2 import TemplateError, Undefined
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from .errors import UnusableInput
+from .request import Json, Request
+
+_DEFAULT_CLOCK = 1_767_225_600.0  # 2026-01-01T00:00:00Z: a fixed clock where a request has no time
+
+
+class ChatTemplate:
+    """A chat template in the dialect that inference servers use, in a sandbox."""
+
+    def __init__(self, source: str, file: str = "<template>") -> None:
+        trim = _is_laid_out(source)
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=trim, lstrip_blocks=trim, extensions=["jinja2.ext.loopcontrols"]
+        )
+        environment.filters["tojson"] = _tojson
+        environment.globals["raise_exception"] = _raise
+        self.source = source
+        self.file = file
+        try:
+            self._template = environment.from_string(source)
+        except TemplateError as error:
+            raise UnusableInput(file, f"not a chat template: {error}", getattr(error, "lineno", None)) from error
+
+    def render(
+        self, body: Json, *, generation_prompt: bool, clock: float | None = None, with_tools: bool = True, **extra: Any
+    ) -> str:
+        """The prompt of a request body. `clock` is what the template sees as now, in seconds.
+
+        Raises: UnusableInput when the template refuses the messages.
+        """
+        variables: Json = {
+            "messages": [_readable(m) for m in body.get("messages", [])],
+            "tools": (body.get("tools") or None) if with_tools else None,
+            "add_generation_prompt": generation_prompt,
+            "strftime_now": _clock(clock if clock is not None else _DEFAULT_CLOCK),
+            "bos_token": "<s>",
+            "eos_token": "</s>",
+            **(body.get("chat_template_kwargs") or {}),
+            **extra,
+        }
+        try:
+            return self._template.render(variables)
+        except (TemplateError, TypeError, ValueError, KeyError) as error:
+            raise UnusableInput(self.file, f"the template cannot render a request: {error}") from error
+
+    def of_request(self, request: Request, *, generation_prompt: bool, with_tools: bool = True) -> str:
+        """The prompt of a recorded request, at its own time."""
+        return self.render(
+            request.body, generation_prompt=generation_prompt, clock=request.timestamp, with_tools=with_tools
+        )
+
+
+def _is_laid_out(source: str) -> bool:
+    """Servers trim the newline after a block tag, so templates are laid out over lines.
+
+    In a template written in one line the few newlines are text, and a server that does not trim prints them:
+    they are kept.
+    """
+    tags = source.count("%}")
+    return tags > 0 and (source.count("%}\n") + source.count("-%}")) >= 0.25 * tags
+
+
+def _readable(message: Any) -> Any:
+    return dict(message) if isinstance(message, dict) else message
+
+
+def _tojson(value: Any, indent: int | None = None, ensure_ascii: bool = False, **_: Any) -> str:
+    return "" if isinstance(value, Undefined) else json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
+
+
+def _raise(message: str) -> None:
+    raise TemplateError(message)
+
+
+def _clock(now: float) -> Callable[[str], str]:
+    moment = datetime.datetime.fromtimestamp(now, tz=datetime.UTC)
+    return lambda fmt: moment.strftime(fmt)
+
+
+def load_template(path: Path) -> ChatTemplate:
+    """Read a template from a Jinja file, a tokenizer_config.json or a model folder.
+
+    Raises: UnusableInput when there is none.
+    """
+    if path.is_dir():
+        for name in ("chat_template.jinja", "chat_template.json", "tokenizer_config.json"):
+            if (path / name).exists():
+                return load_template(path / name)
+        raise UnusableInput(str(path), "no chat template in this folder")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnusableInput(str(path), f"cannot be read: {error}") from error
+    if path.suffix == ".json":
+        text = _template_in_json(path, text)
+    return ChatTemplate(text, str(path))
+
+
+def _template_in_json(path: Path, text: str) -> str:
+    try:
+        found = json.loads(text).get("chat_template")
+    except (ValueError, AttributeError) as error:
+        raise UnusableInput(str(path), f"not JSON: {error}") from error
+    if isinstance(found, list):
+        found = next((t.get("template") for t in found if t.get("name") == "default"), None)
+    if not isinstance(found, str):
+        raise UnusableInput(str(path), "no chat_template in this file")
+    return found
