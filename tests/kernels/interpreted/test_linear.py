@@ -12,6 +12,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 from closeness import assert_close
+
 from sessile.kernels.cuda_config import Arithmetic, Tile, config_for
 from sessile.kernels.linear import DenseWeight, Fp8Weight, Int4Weight, Int8Weight, Weight
 from sessile.kernels.linear import triton as on_gpu
@@ -103,5 +104,3 @@ def test_experts_of_two_forms_are_refused() -> None:
     mixed = (pack_rows(_weight("dense", 32, 32), "cpu"), pack_rows(_weight("int8", 32, 32), "cpu"))
     with pytest.raises(ValueError, match="one form"):
         moe_on_gpu.ExpertTable.of(mixed)
-
-

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from sessile.sessions.cache.cost_model import Calibration, CostModel
 from sessile.sessions.cache.host_tier import HostTier, allocate_slab
 from sessile.sessions.cache.load_planner import LoadPlanner, PlannedEntry

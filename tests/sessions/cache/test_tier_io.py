@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
+
 from sessile.sessions.cache.host_tier import HostTier, allocate_slab
 from sessile.sessions.cache.tier_io import (
     LoadEnded,
