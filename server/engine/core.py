@@ -14,12 +14,10 @@ from ...sessions.cache.block_pool import BlockPool
 from ...sessions.cache.prefix_cache import PrefixCache
 from ...sessions.cache.radix_tree import RadixTree
 from ..model.causal_lm import CausalLM
-from .batch import BlockTables, build_batch
+from .batch import BlockTables, build_arrays
 from .engine_config import EngineConfig
-from .kv_cache import KVCache, blocks_in
+from .device.parts import device_parts
 from .messages import EngineStats, FinishReason, SubmitTurn, TurnOutput
-from .model_runner import ModelRunner
-from .sampler import sample
 from .scheduler import Scheduler
 from .sequence import Sequence
 
@@ -37,20 +35,27 @@ class _Counters:
 class EngineCore:
     """Owns scheduler, radix tree, block pool, KV tensors and model. Not thread safe: one loop steps it.
 
-    ``clock`` gives seconds; only differences count.
+    ``clock`` gives seconds; only differences count. ``progress`` hears what takes long at a start on a GPU.
     """
 
-    def __init__(self, config: EngineConfig, model: CausalLM, device: torch.device, clock: Callable[[], float]) -> None:
-        layout = model.kv_layout(config.block_size)
-        self.num_blocks = blocks_in(config.kv_memory_bytes, layout)
+    def __init__(
+        self,
+        config: EngineConfig,
+        model: CausalLM,
+        device: torch.device,
+        clock: Callable[[], float],
+        progress: Callable[[str, float], None] = lambda stage, fraction: None,
+    ) -> None:
+        parts = device_parts(config, model, device, progress)
+        self.num_blocks = parts.kv_cache.num_blocks
         self.block_size = config.block_size
         self.context_length = min(
             config.max_context or model.max_position, model.max_position, self.num_blocks * config.block_size
         )
         self._clock = clock
-        self._device = device
-        self._kv_cache = KVCache(layout, self.num_blocks, device)
-        self._runner = ModelRunner(model, self._kv_cache)
+        self._kv_cache = parts.kv_cache
+        self._runner = parts.runner
+        self._sample = parts.sample
         self._pool = BlockPool(self.num_blocks)
         self._tree = RadixTree(self._pool, config.block_size)
         self._cache = PrefixCache(self._pool, self._tree, config.block_size)
@@ -99,13 +104,13 @@ class EngineCore:
         advanced: list[Sequence] = []
         if plan.chunks:
             self._kv_cache.copy(plan.copies)
-            batch = build_batch(plan, self._tables, self.block_size, self._device)
+            arrays = build_arrays(plan, self._tables, self.block_size)
             model_started = self._clock()
-            logits = self._runner.run(batch)
+            logits = self._runner.run(arrays)
             self._counters.model_s += self._clock() - model_started
             for sequence, indices in self._scheduler.complete(plan).items():
                 self._tables.replace(sequence, indices)
-            advanced = batch.sampling
+            advanced = arrays.sampling
             self._append_sampled(logits, advanced)
         self._counters.steps += 1
         now = self._clock()
@@ -146,7 +151,7 @@ class EngineCore:
 
     def _append_sampled(self, logits: torch.Tensor, sequences: list[Sequence]) -> None:
         now = self._clock()
-        for sequence, token in zip(sequences, sample(logits, sequences), strict=True):
+        for sequence, token in zip(sequences, self._sample(logits, sequences), strict=True):
             sequence.append(token.token_id, token.logprobs)
             if sequence.first_token is None:
                 sequence.first_token = now

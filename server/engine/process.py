@@ -77,7 +77,7 @@ class EngineProcess:
             torch.set_num_threads(config.threads)
         source = resolve_model(config.model, None, self._report)
         model = load_model(source, device=device, dtype=config.dtype.value, progress=self._report)
-        core = EngineCore(config, model.model, device, time.monotonic)
+        core = EngineCore(config, model.model, device, time.monotonic, self._report)
         self._send(
             EngineReady(
                 model=model.name,
