@@ -25,7 +25,10 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True, slots=True)
 class TargetSpec:
-    """What the user says of the server: ``address`` or ``serve``. None: the server is asked, or it is not known."""
+    """What the user says of the server: ``address`` or ``serve``. None: the server is asked, or it is not known.
+
+    ``model`` is asked for in requests, ``model_name`` stands in the record.
+    """
 
     address: str | None = None
     serve: str | None = None
@@ -44,6 +47,9 @@ class TargetSpec:
     session_header: str | None = None
     tenant: str = ""
     timeout_s: float = 600.0
+    model_name: str | None = None
+    server_pid: int | None = None
+    server_start_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +121,17 @@ async def _connected(
     facts = ServerFacts(
         name=spec.server_name or spec.serve or (None if dialect.name == "openai" else dialect.name),
         version=version or found.version,
-        model=spec.model or found.model,
+        model=spec.model_name or spec.model or found.model,
         quantisation=spec.quantisation or found.dtype,
         flags=flags,
         address=address,
         wire=driver.wire,
         dialect=dialect.name,
-        start_s=None if process is None else process.start_s,
+        start_s=spec.server_start_s if process is None else process.start_s,
         hardware=spec.hardware,
     )
     try:
-        yield Target(facts, driver, _pid(parts.hostname, parts.port, process), found.context_length)
+        yield Target(facts, driver, spec.server_pid or _pid(parts.hostname, parts.port, process), found.context_length)
     finally:
         await driver.close()
 
