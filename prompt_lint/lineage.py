@@ -179,16 +179,10 @@ class LineageIndex:
 
     def _candidates(self, prompt: Prompt, nearest: Entry | None) -> Iterator[Entry]:
         session = prompt.request.session
+        own = [nearest] if nearest and nearest.prompt.request.session == session else []
         seen: set[int] = set()
-        for entry in self._talk_candidates(prompt, session):
-            if id(entry) not in seen:
-                seen.add(id(entry))
-                yield entry
-        if nearest and nearest.prompt.request.session == session and id(nearest) not in seen:
-            seen.add(id(nearest))
-            yield nearest
-        for entry in reversed(self._by_session.get(session, [])):
-            if id(entry) not in seen:
+        for entry in (*self._talk_candidates(prompt, session), *own, *reversed(self._by_session.get(session, []))):
+            if id(entry) not in seen and entry.prompt.request.shape is prompt.request.shape:
                 seen.add(id(entry))
                 yield entry
 

@@ -21,7 +21,7 @@ _ROWS_BLAS = 128  # from so many rows on, a quantised weight is dequantised once
 _FP8 = tl.constexpr(int(TileForm.FP8))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _linear(
     x_ptr,
     weight_ptr,
@@ -79,7 +79,7 @@ def _linear(
     tl.store(out_ptr + at, narrow(result, out_ptr.dtype.element_ty), mask=usable)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _gated_linear(
     x_ptr,
     weight_ptr,
@@ -172,19 +172,27 @@ def linear(
             return _blas(x, packed.storage, bias, residual, dtype)
     elif x.shape[0] >= _ROWS_BLAS:
         return _blas(x, dequantise(packed), bias, residual, dtype)
-    return run_linear(x, packed, bias, residual, dtype, config.skinny if _is_skinny(x, config) else config.wide)
+    tile = skinny_tile(packed, config) if x.shape[0] <= config.rows_skinny else config.wide
+    return run_linear(x, packed, bias, residual, dtype, tile)
 
 
 def norm_linear(
     x: Tensor, norm: Tensor, eps: float, packed: PackedLinear, bias: Tensor | None, config: CudaConfig
 ) -> Tensor:
     """``linear(rms_norm(x))`` in one kernel, for few rows."""
-    return run_linear(x, packed, bias, None, x.dtype, config.skinny, norm, eps)
+    tile = config.skinny_normed if packed.form is WeightForm.ROWS else config.skinny_quantised
+    return run_linear(x, packed, bias, None, x.dtype, tile, norm, eps)
+
+
+def skinny_tile(packed: PackedLinear, config: CudaConfig) -> Tile:
+    """How a layer over few rows is cut."""
+    return config.skinny if packed.form is WeightForm.ROWS else config.skinny_quantised
 
 
 def gated_linear(x: Tensor, norm: Tensor, eps: float, packed: PackedLinear, config: CudaConfig) -> Tensor:
     """``silu_mul(linear(rms_norm(x)))`` in one kernel, for few rows."""
-    rows, columns, tile = x.shape[0], packed.out_features // 2, config.gated
+    rows, columns = x.shape[0], packed.out_features // 2
+    tile = config.gated if packed.form is WeightForm.ROWS else config.gated_quantised
     out = torch.empty(rows, columns, dtype=x.dtype, device=x.device)
     weight, scale, minimum = parts_of(packed)
     _gated_linear[(triton.cdiv(rows, tile.rows), triton.cdiv(columns, tile.columns))](
@@ -271,10 +279,6 @@ def _cut(packed: PackedLinear, tile: Tile) -> dict[str, int | bool]:
         "num_warps": tile.num_warps,
         "num_stages": tile.num_stages,
     }
-
-
-def _is_skinny(x: Tensor, config: CudaConfig) -> bool:
-    return x.shape[0] <= config.rows_skinny
 
 
 def _blas(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, dtype: torch.dtype) -> Tensor:
