@@ -179,7 +179,8 @@ def test_the_standard_report_tells_what_was_left_out(tmp_path: Path) -> None:
         piece_p50_s=0.0002, piece_p99_s=0.001,
     )  # fmt: skip
     report = StandardReport(
-        compared=(record("gRPC"), record("HTTP", 1.1)), swept=(record("1"), record("2", 0.6)), points=("1", "2"), knee=1,
+        compared=(record("gRPC"), record("HTTP", 1.1)), swept=(record("1"), record("2", 0.6)), points=("1", "2"),
+        knee=1,
         agreement=found, overhead=overhead, left_out=("8 sessions",),
     )  # fmt: skip
     plot_knee("sessions at a time", report.points, report.swept, tmp_path)
