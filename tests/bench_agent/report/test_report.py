@@ -132,6 +132,10 @@ def test_a_reader_is_warned() -> None:
         provenance=msgspec.structs.replace(record().provenance, machine_load=busy),
     )
     found = " ".join(warnings_of([record(), changed_server(noisy, quantisation="q4")]))
+    lucky = msgspec.structs.replace(
+        record().summary, hit_rates=msgspec.structs.replace(record().summary.hit_rates, server=0.99)
+    )
+    assert "its cache was not empty" in " ".join(warnings_of([record(summary=lucky)]))
     assert "partial" in found and "50%" in found and "quantisations differ" in found
     assert warnings_of([record(), record("two")]) == []
     assert [one.label for one in distinct_labels([record(), record()])] == ["one", "one (2)"]
