@@ -79,6 +79,16 @@ class TextChange:
         """The line in each version that holds the first changed character."""
         return line_around(self.was, self.position), line_around(self.now, self.position)
 
+    @cached_property
+    def shared_behind(self) -> int:
+        """Characters behind the first hunk that both versions hold: the common end, or equal lines."""
+        was_end, _ = self._ends()
+        was, now = self.hunk
+        if was.end >= was_end:
+            return len(self.was) - was_end
+        lines = set(self.now[now.end :].splitlines())
+        return sum(len(line) + 1 for line in self.was[was.end :].splitlines() if line in lines)
+
     @property
     def label(self) -> str:
         """What stands before the change on its line."""
