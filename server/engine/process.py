@@ -60,8 +60,8 @@ class EngineProcess:
         """Load the model and serve; returns the exit status."""
         try:
             core = self._load()
-        except (SessileError, OSError, RuntimeError, MemoryError) as error:
-            logger.exception("the engine cannot start")
+        except (SessileError, OSError, RuntimeError, ValueError, MemoryError) as error:
+            logger.error("the engine cannot start", exc_info=None if isinstance(error, SessileError) else error)
             remedy = error.remedy if isinstance(error, SessileError) else None
             message = error.message if isinstance(error, SessileError) else f"{type(error).__name__}: {error}"
             self._send(EngineFailed(message, remedy))
