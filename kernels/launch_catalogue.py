@@ -142,4 +142,3 @@ def _run_experts(config: CudaConfig) -> None:
         for tokens in (1, 512) if not isinstance(up, Int8Weight | Fp8Weight) else (1,):
             x = torch.zeros(tokens, hidden, dtype=torch.bfloat16)
             moe.moe_mlp(x, torch.zeros(tokens, experts), layer, config)
-

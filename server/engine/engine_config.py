@@ -42,9 +42,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     device: Annotated[Device, Meta(description="where the model runs")] = Device.AUTO
     dtype: Annotated[Dtype, Meta(description="of weights and KV in memory")] = Dtype.BFLOAT16
     block_size: Annotated[int, Meta(ge=1, description="tokens in a block of KV")] = 16
-    kv_memory_bytes: Annotated[
-        int, Meta(ge=0, description="size of the KV pool; 0, on a GPU: all that is free")
-    ] = GIB
+    kv_memory_bytes: Annotated[int, Meta(ge=0, description="size of the KV pool; 0, on a GPU: all that is free")] = GIB
     max_batch_tokens: Annotated[
         int, Meta(ge=1, description="token budget of one step, decodes and prefill together")
     ] = 512

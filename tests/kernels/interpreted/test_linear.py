@@ -103,5 +103,3 @@ def test_experts_of_two_forms_are_refused() -> None:
     mixed = (pack_rows(_weight("dense", 32, 32), "cpu"), pack_rows(_weight("int8", 32, 32), "cpu"))
     with pytest.raises(ValueError, match="one form"):
         moe_on_gpu.ExpertTable.of(mixed)
-
-
