@@ -8,7 +8,7 @@ from functools import cached_property
 
 from .divergence import Divergence, section_at
 from .profiles import CacheProfile
-from .prompt import CHARS_PER_TOKEN, Prompt, Section, Unit
+from .prompt import Prompt, Section, Unit
 from .text_change import TextChange
 
 
@@ -112,8 +112,8 @@ class Break:
     def lost_tokens(self) -> int:
         """Prompt tokens computed again because of this break (estimated from characters)."""
         if self.profile.explicit:
-            return max(0, min(self.cached_chars, self.current.total_chars) - self.marked_reuse) // CHARS_PER_TOKEN
-        return self.lost_chars // CHARS_PER_TOKEN
+            return self.current.measure(self.marked_reuse, min(self.cached_chars, self.current.total_chars))
+        return self.current.measure(self.place.common_chars, self.place.common_chars + self.lost_chars)
 
     @property
     def costs_nothing(self) -> bool:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .breaks import Break, Scope
 from .causes import Causes, Loss
 from .divergence import common_units, first_divergence
 from .findings import Finding, Severity
+from .fixes.trace import Repair
 from .fleet_pass import fleet_break
 from .lineage import Entry, LineageIndex, Match
 from .pairs import Judgement, PairJudge
 from .prices import DEFAULT_PRICES, Prices
 from .profiles import PROFILES, CacheProfile, profile_of
-from .prompt import CHARS_PER_TOKEN, Prompt, token_ids
+from .prompt import Prompt, TokenCounter, token_ids
 from .rendering import ChatTemplate
 from .request import ApiShape, Request
 from .rules import markers
@@ -35,6 +36,7 @@ class TraceOptions:
     profile: str | None = None
     template: ChatTemplate | None = None
     decode: Callable[[list[int]], str | None] = lambda ids: None
+    count: Callable[[str], int] | None = None  # tokens of a text, where a tokenizer is given
     bos_token_id: int | None = None
     thresholds: Thresholds = field(default_factory=Thresholds)
     prices: Prices = DEFAULT_PRICES
@@ -59,9 +61,10 @@ class TraceSummary:
 class TraceLinter:
     """Feed it requests in the order in which they were sent; ask for the findings at the end."""
 
-    def __init__(self, options: TraceOptions | None = None) -> None:
+    def __init__(self, options: TraceOptions | None = None, *, repair: bool = False) -> None:
         self._options = options or TraceOptions()
         self._index = LineageIndex()
+        self._counter = TokenCounter(self._options.count) if self._options.count else None
         self._judge = PairJudge(self._options.template, self._options.bos_token_id, self._options.decode)
         self._causes = Causes(self._options.thresholds, self._options.prices, self._options.prefill_rate)
         self._serving = ServingJudge(self._options.kv_tokens)
@@ -71,6 +74,8 @@ class TraceLinter:
         self._double_start: Prompt | None = None
         self.summary = TraceSummary()
         self.strips = StripRecorder()
+        self.repair = Repair() if repair else None
+        self._judged: Judgement | None = None
 
     def feed_all(self, requests: Iterable[Request]) -> list[Finding]:
         """Feed every request and return the findings."""
@@ -80,10 +85,11 @@ class TraceLinter:
 
     def feed(self, request: Request) -> None:
         """Judge one request against what was seen."""
-        prompt = Prompt(request)
+        prompt = Prompt(request, self._counter)
         profile = self._profile(request)
         match = self._index.find(prompt)
         parent = match.parent
+        self._judged = None
         side = self._side_call(prompt, match)
         if side is not None:
             parent = None
@@ -93,6 +99,8 @@ class TraceLinter:
             explained = self._pair(parent, prompt, profile, match)
         elif side is None:
             self._fleet(prompt, profile, match)
+        if self.repair:
+            self.repair.note(prompt, parent.prompt if parent else None, self._judged, match.cached_chars)
         entry = self._index.add(prompt, parent)
         self._count(prompt, profile, match, parent)
         self._writes.note(entry, match, parent, profile)
@@ -117,7 +125,9 @@ class TraceLinter:
         return found
 
     def _profile(self, request: Request) -> CacheProfile:
-        return PROFILES[self._options.profile] if self._options.profile else profile_of(request)
+        profile = PROFILES[self._options.profile] if self._options.profile else profile_of(request)
+        # Where the body is not whole, its markers were not recorded either: only counts can tell.
+        return profile if request.complete or not profile.explicit else replace(profile, explicit=False)
 
     def _side_call(self, prompt: Prompt, match: Match) -> Judgement | None:
         """A call that reads a conversation without extending it."""
@@ -163,7 +173,7 @@ class TraceLinter:
         previous = parent.prompt
         pair = (previous.request.index, prompt.request.index)
         scope = _scope(previous, prompt)
-        judged = self._judge.judge(previous, prompt, profile, scope)
+        judged = self._judged = self._judge.judge(previous, prompt, profile, scope)
         if profile.explicit:
             self._markers(parent, prompt, profile, pair)
         if judged is None:
@@ -191,7 +201,7 @@ class TraceLinter:
         nearest = match.nearest
         if nearest is None or nearest.prompt is previous or not judged.verdict.needs_loss:
             return judged.loss
-        left = max(0, min(previous.total_chars, previous.total_chars) - match.cached_chars) // CHARS_PER_TOKEN
+        left = previous.measure(match.cached_chars, previous.total_chars)
         if left == 0:
             return None
         return Loss(min(judged.loss.tokens, left), judged.loss.prompt_tokens)
@@ -281,7 +291,7 @@ class TraceLinter:
         summary.requests += 1
         summary.prompt_tokens += prompt.tokens
         reused = (
-            min(prompt.estimated_tokens, profile.usable(match.cached_chars // CHARS_PER_TOKEN))
+            min(prompt.estimated_tokens, profile.usable(prompt.measure(0, match.cached_chars)))
             if not profile.explicit
             else 0
         )

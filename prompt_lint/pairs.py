@@ -153,7 +153,7 @@ class PairJudge:
 
 
 def _whole_loss(previous: Prompt, current: Prompt) -> Loss:
-    return Loss(min(previous.total_chars, current.total_chars) // CHARS_PER_TOKEN, current.tokens)
+    return Loss(current.measure(0, min(previous.total_chars, current.total_chars)), current.tokens)
 
 
 def is_branch(previous: Prompt, current: Prompt, place: Divergence) -> bool:

@@ -34,6 +34,9 @@ _QUOTES = str.maketrans(
         "−": "-",
     }
 )
+_FORMAT_CHARACTERS = re.compile(
+    "[" + "".join(re.escape(chr(c)) for c in range(0x10000) if unicodedata.category(chr(c)) == "Cf") + "]"
+)
 _BLANK = re.compile(r"[ \t\r\n\f\v]+")
 
 
@@ -154,12 +157,13 @@ def differs_in_white_space_only(was: str, now: str) -> bool:
 
 def normal_form(text: str) -> str:
     """NFKC, format characters removed, typographic quotes and dashes made plain."""
-    composed = unicodedata.normalize("NFKC", text.translate(_QUOTES))
-    return "".join(c for c in composed if unicodedata.category(c) != "Cf")
+    return _FORMAT_CHARACTERS.sub("", unicodedata.normalize("NFKC", text.translate(_QUOTES)))
 
 
 def differs_in_unicode_form_only(was: str, now: str) -> bool:
     """True when two different texts look alike: same text in another Unicode form."""
+    if was.isascii() and now.isascii():
+        return False
     return was != now and _BLANK.sub("", normal_form(was)) == _BLANK.sub("", normal_form(now))
 
 

@@ -30,7 +30,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--over",
         required=True,
         metavar="NAME=V1,V2,…",
-        help="concurrency=1,2,4,8 or rate=0.5,1,2; with --serve also a flag of the server: --threads=1,2",
+        help="concurrency=1,2,4,8 or rate=0.5,1,2; with --serve also a flag of the server: threads=1,2",
     )
     run.add_flags(parser)
 

@@ -40,7 +40,7 @@ async def perplexity(driver: OpenAiDriver, text: str, max_tokens: int) -> Perple
 
 
 async def _step_by_step(driver: OpenAiDriver, text: str, max_tokens: int) -> Perplexity:
-    place = len(next(iter(re.findall(r"\S+\s*", text)), text))
+    place = _word_end(text, 0)
     values: list[float] = []
     missed = 0
     conversation = driver.conversation("perplexity")
@@ -59,8 +59,14 @@ async def _step_by_step(driver: OpenAiDriver, text: str, max_tokens: int) -> Per
         else:
             missed += 1
             values.append(min(step.values()))
-            place += len(re.match(r"\s*\S+", text[place:], re.DOTALL)[0]) if text[place:].strip() else len(text)  # type: ignore[index]
+            place = _word_end(text, place)
     return _of(values, 1 - missed / len(values) if values else 0.0, "step by step, likeliest 20")
+
+
+def _word_end(text: str, place: int) -> int:
+    """Behind the word that comes next, white space before it included: tokens begin with their space."""
+    found = re.compile(r"\s*\S+").match(text, place)
+    return len(text) if found is None else found.end()
 
 
 def _of(values: list[float], found: float, method: str) -> Perplexity:

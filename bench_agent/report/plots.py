@@ -57,8 +57,10 @@ def plot_ttft(records: Sequence[RunRecord], turns: Sequence[Sequence[TurnRecord]
         panel.set_ylabel("share of turns at or below")
         panel.set_title("first turns" if first else "later turns", fontsize=10)
         panel.set_ylim(0, 1.02)
-    axes[0].legend(fontsize=8, loc="best")
-    return save(figure, folder / "ttft.png") if drawn else None
+    if not drawn:
+        return None
+    _legend(axes[0])
+    return save(figure, folder / "ttft.png")
 
 
 def plot_speed(records: Sequence[RunRecord], folder: Path) -> Path | None:
@@ -82,7 +84,7 @@ def plot_speed(records: Sequence[RunRecord], folder: Path) -> Path | None:
     tpot.set_xticks(range(3), ["p50", "p90", "p99"])
     tpot.set_ylabel("time an output token, ms")
     tpot.set_ylim(bottom=0)
-    tpot.legend(fontsize=8)
+    _legend(tpot)
     throughput.set_xticks(range(len(records)), [_short(record.label) for record in records], fontsize=8)
     throughput.set_ylabel("output tokens a second, all sessions")
     throughput.set_ylim(bottom=0)
@@ -116,8 +118,10 @@ def plot_turns(records: Sequence[RunRecord], turns: Sequence[Sequence[TurnRecord
     _plain_ticks(panel, "y")
     panel.set_xlabel("number of the turn in its session")
     panel.set_ylabel("time to the first token, ms\n(median; bars: 10th to 90th percentile)")
-    panel.legend(fontsize=8)
-    return save(figure, folder / "turns.png") if drawn else None
+    if not drawn:
+        return None
+    _legend(panel)
+    return save(figure, folder / "turns.png")
 
 
 def plot_tokens(records: Sequence[RunRecord], folder: Path) -> Path | None:
@@ -194,6 +198,12 @@ def _bars(
             f"{value:,.1f}" if value < 100 else f"{value:,.0f}", (float(place), value), ha="center", va="bottom",
             fontsize=7, xytext=(0, 2), textcoords="offset points", backgroundcolor="white",
         )  # fmt: skip
+
+
+def _legend(panel: Axes) -> None:
+    """A legend, where there is something to tell."""
+    if panel.get_legend_handles_labels()[0]:
+        panel.legend(fontsize=8)
 
 
 def _limit_line(panel: Axes, record: RunRecord) -> None:

@@ -44,7 +44,8 @@ def _linear(
     INNER: tl.constexpr,
     EVEN: tl.constexpr,
 ):
-    # x [rows, width], weight [columns, width], norm [width] float32, bias [columns] float32, residual and out [rows, columns]
+    # x [rows, width], weight [columns, width], norm [width] float32, bias [columns] float32,
+    # residual and out [rows, columns].
     # Computed the other way round, weight times x transposed: few rows then are the narrow side of the product.
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)

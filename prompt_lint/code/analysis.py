@@ -52,7 +52,8 @@ _SUFFIXES = {
     ".liquid": Language.PROMPT,
 }
 _WORTH_READING = re.compile(
-    r"[\"']role[\"']|\brole\s*[:=]|system|instructions|tools\s*[=:]|messages|prompt_tokens|input_tokens|apply_chat_template|prompt_cache_key|cache_salt|[\"']user[\"']|description"
+    r"[\"']role[\"']|\brole\s*[:=]|system|instructions|tools\s*[=:]|messages|prompt_tokens|"
+    r"input_tokens|apply_chat_template|prompt_cache_key|cache_salt|[\"']user[\"']|description"
 )
 
 
@@ -60,7 +61,11 @@ def language_of(file: str) -> Language | None:
     """The language of a file by its name; prompt files are those in a folder named prompts."""
     path = PurePath(file)
     language = _SUFFIXES.get(path.suffix.lower())
-    if language is None and path.suffix.lower() in (".txt", ".md") and any(part in ("prompts", "prompt") for part in path.parts[:-1]):
+    if (
+        language is None
+        and path.suffix.lower() in (".txt", ".md")
+        and any(part in ("prompts", "prompt") for part in path.parts[:-1])
+    ):
         return Language.PROMPT
     return language
 

@@ -23,7 +23,13 @@ def _wrapped(node: ir.Node, text: str) -> tuple[Edit, ...]:
     source = text[node.start : node.end]
     if "\n" in source or not source or source.startswith("for "):
         return ()
-    if isinstance(node, ir.Call) and ir.dotted(node).rsplit(".", 1)[-1] in ("walk", "as_completed", "scandir", "readdir", "iterdir"):
+    if isinstance(node, ir.Call) and ir.dotted(node).rsplit(".", 1)[-1] in (
+        "walk",
+        "as_completed",
+        "scandir",
+        "readdir",
+        "iterdir",
+    ):
         return () if ir.dotted(node).endswith(("walk", "readdir", "as_completed")) else _around(node)
     if isinstance(node, ir.Call) and ir.dotted(node).rsplit(".", 1)[-1] in ("list", "tuple") and source.endswith(")"):
         open_at = source.index("(")

@@ -17,7 +17,18 @@ _INITIALISERS = {"__init__", "constructor", "__post_init__", "setUp", "initializ
 _MUTATORS = {"append", "extend", "insert", "push", "unshift", "add", "appendleft", "concat"}
 _CLEARING = {"len", "max", "min", "sum", "any", "all", "bool", "int", "isinstance", "hash", "range"}
 _SORTING = {"sorted", "sort", "toSorted", "sortBy", "orderBy", "natsorted", "sort_values"}
-_JOINERS = {"join", "format", "replace", "strip", "concat", "dedent", "render", "substitute", "safe_substitute", "padEnd"}
+_JOINERS = {
+    "join",
+    "format",
+    "replace",
+    "strip",
+    "concat",
+    "dedent",
+    "render",
+    "substitute",
+    "safe_substitute",
+    "padEnd",
+}
 
 
 @dataclass(slots=True)
@@ -49,7 +60,9 @@ class _Frame:
 class Flow:
     """Evaluates one module. `outside` resolves imported functions to their definitions' summaries."""
 
-    def __init__(self, module: ir.Module, *, ordered_sets: bool, outside: Callable[[str], Summary | None] | None = None) -> None:
+    def __init__(
+        self, module: ir.Module, *, ordered_sets: bool, outside: Callable[[str], Summary | None] | None = None
+    ) -> None:
         self._module = module
         self._ordered_sets = ordered_sets  # true for JavaScript, whose sets keep the order of insertion
         self._outside = outside or (lambda name: None)
@@ -404,7 +417,9 @@ class Flow:
             if isinstance(value.definition, ir.Lambda) and id(value.definition) not in self._summaries:
                 self._analyse(value.definition)
 
-    def _special(self, node: ir.Call, last: str, args: list[Value], kwargs: dict[str, Value], receiver: Value) -> Value | None:
+    def _special(
+        self, node: ir.Call, last: str, args: list[Value], kwargs: dict[str, Value], receiver: Value
+    ) -> Value | None:
         """Calls whose effect on values is known."""
         if last in _SORTING:
             cleared = union(receiver, *args).without(ORDER_KINDS)
@@ -423,7 +438,10 @@ class Flow:
             return self._dumps(node, args, kwargs)
         if last in _JOINERS and isinstance(node.func, ir.Attr):
             printed = [self._as_text(a, v) for a, v in zip(node.args, args, strict=True)]
-            return merged([*printed, *kwargs.values(), receiver] if last == "join" else [receiver, *printed, *kwargs.values()], node)
+            return merged(
+                [*printed, *kwargs.values(), receiver] if last == "join" else [receiver, *printed, *kwargs.values()],
+                node,
+            )
         return None
 
     def _clear(self, node: ir.Call, cleared: Value) -> None:
@@ -457,7 +475,9 @@ class Flow:
         base = node.func.base if isinstance(node.func, ir.Attr) else None
         if isinstance(base, ir.Call) and base.args:
             return True
-        return any("#seeded" in frame.names for frame in self._frames) and ir.dotted(node.func).startswith(("random.", "np."))
+        return any("#seeded" in frame.names for frame in self._frames) and ir.dotted(node.func).startswith(
+            ("random.", "np.")
+        )
 
     def _resolve(self, node: ir.Call, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
         last = name.rsplit(".", 1)[-1]
@@ -478,7 +498,11 @@ class Flow:
     def _definition(self, node: ir.Call, last: str) -> ir.Def | ir.Lambda | None:
         if isinstance(node.func, ir.Name):
             return self._lookup(node.func.id).definition
-        if isinstance(node.func, ir.Attr) and isinstance(node.func.base, ir.Name) and node.func.base.id in ("self", "this", "cls"):
+        if (
+            isinstance(node.func, ir.Attr)
+            and isinstance(node.func.base, ir.Name)
+            and node.func.base.id in ("self", "this", "cls")
+        ):
             return self._functions.get(last)
         return None
 
@@ -546,7 +570,9 @@ class Flow:
 
     def _second_tokenisation(self, node: ir.Call, name: str, args: list[Value], kwargs: dict[str, Value]) -> None:
         last = name.rsplit(".", 1)[-1].lower()
-        tokenises = "tokenizer" in last or (last in ("encode", "__call__") and "token" in name.lower()) or last == "processor"
+        tokenises = (
+            "tokenizer" in last or (last in ("encode", "__call__") and "token" in name.lower()) or last == "processor"
+        )
         if not tokenises or "add_special_tokens" in node.kwargs:
             return
         if any(m.kind is Kind.RENDERED for value in args[:1] for m in value.marks):

@@ -12,8 +12,14 @@ from .verdicts import CodeHit
 
 _PROMPT_NAME = re.compile(r"prompt|system|instruction|preamble|(?:^|_)messages?$|Messages?$|context", re.IGNORECASE)
 _TOOLS_NAME = re.compile(r"tools?|functions?|schemas?|specs?|definitions?", re.IGNORECASE)
-_SYSTEM_SINK = re.compile(r"[\"']system[\"']|Role::System|RoleSystem|SystemMessage|System:|\.system\(|system_prompt|systemPrompt|SystemPrompt|Instructions:|\.instructions\(")
-_IGNORED = re.compile(r"^\s*(?://|\*|use |import )|\b(?:log|slog|tracing|logger|println|eprintln|print|dbg|debug|info|warn|trace|error)(?:!|\.\w+)?\s*\(|fmt\.Print|Header(?:\(\)|s)?\.?(?:Set|Add|insert)|\.header\(")
+_SYSTEM_SINK = re.compile(
+    r"[\"']system[\"']|Role::System|RoleSystem|SystemMessage|System:|\.system\(|system_prompt|"
+    r"systemPrompt|SystemPrompt|Instructions:|\.instructions\("
+)
+_IGNORED = re.compile(
+    r"^\s*(?://|\*|use |import )|\b(?:log|slog|tracing|logger|println|eprintln|print|dbg|debug|info|"
+    r"warn|trace|error)(?:!|\.\w+)?\s*\(|fmt\.Print|Header(?:\(\)|s)?\.?(?:Set|Add|insert)|\.header\("
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +75,10 @@ GO = Language(
     gathers=re.compile(r"append\(|WriteString|\+=|Fprintf|\[[^\]]*\]\s*="),
     sorts=re.compile(r"\bsort\.|slices\.Sort|maps\.Keys.*Sorted|slices\.Sorted"),
 )  # fmt: skip
-_MAP_NAME = re.compile(r"(?:^by[A-Z_]\w*|\w+By[A-Z]\w*|(?:Map|Set|Index|Lookup|_map|_set|_index|_by_\w+|registry)$|^(?:map|set|index|m|registry)$)")
+_MAP_NAME = re.compile(
+    r"(?:^by[A-Z_]\w*|\w+By[A-Z]\w*|(?:Map|Set|Index|Lookup|_map|_set|_index|_by_\w+|registry)$|"
+    r"^(?:map|set|index|m|registry)$)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +105,7 @@ def _functions(text: str, language: Language) -> Iterator[tuple[str, list[_Line]
         if start < 0:
             continue
         depth, end = 0, start
-        for end in range(start, len(text)):  # noqa: B007 - the end is used below
+        for end in range(start, len(text)):
             depth += (text[end] == "{") - (text[end] == "}")
             if depth == 0:
                 break
@@ -125,7 +134,9 @@ def _function_hits(name: str, lines: list[_Line], language: Language, maps: set[
             yield from _listing_hits(lines, language)
 
 
-def _line_hits(line: _Line, language: Language, tainted: dict[str, tuple[str, Severity, str]], is_prompt: bool) -> Iterator[CodeHit]:
+def _line_hits(
+    line: _Line, language: Language, tainted: dict[str, tuple[str, Severity, str]], is_prompt: bool
+) -> Iterator[CodeHit]:
     found = _origin(line.text, language)
     builds = language.builds.search(line.text)
     assigned = language.assign.match(line.text)
@@ -178,7 +189,9 @@ def _loop_hits(lines: list[_Line], language: Language, maps: set[str]) -> Iterat
 def _listing_hits(lines: list[_Line], language: Language) -> Iterator[CodeHit]:
     for line in lines:
         if language.listing.search(line.text):
-            yield CodeHit("PL205", Severity.WARNING, "a directory listing in file-system order reaches a prompt", _node(line))
+            yield CodeHit(
+                "PL205", Severity.WARNING, "a directory listing in file-system order reaches a prompt", _node(line)
+            )
 
 
 def _node(line: _Line) -> ir.Node:

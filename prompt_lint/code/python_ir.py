@@ -109,7 +109,9 @@ class PythonReader:
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         if isinstance(node, ast.Import):
             for alias in node.names:
-                self._imports[alias.asname or alias.name.split(".")[0]] = alias.name if alias.asname else alias.name.split(".")[0]
+                self._imports[alias.asname or alias.name.split(".")[0]] = (
+                    alias.name if alias.asname else alias.name.split(".")[0]
+                )
         else:
             for alias in node.names:
                 self._imports[alias.asname or alias.name] = f"{node.module or ''}.{alias.name}"
@@ -137,7 +139,9 @@ class PythonReader:
             case ast.Call():
                 return self._call(node)
             case ast.Dict():
-                keys = [k.value if isinstance(k, ast.Constant) and isinstance(k.value, str) else None for k in node.keys]
+                keys = [
+                    k.value if isinstance(k, ast.Constant) and isinstance(k.value, str) else None for k in node.keys
+                ]
                 return ir.DictExpr(*at, list(zip(keys, self.exprs(node.values), strict=True)))
             case ast.List() | ast.Tuple() | ast.Set():
                 return ir.Seq(*at, self.exprs(node.elts), isinstance(node, ast.Set), isinstance(node, ast.Tuple))

@@ -25,14 +25,25 @@ TOOL_KEYWORDS = {"tools", "functions", "tool_schemas", "toolConfig", "tool_confi
 MESSAGE_KEYWORDS = {"messages", "input", "contents", "chat_history", "history", "message_history"}
 KEY_KEYWORDS = {"prompt_cache_key", "promptCacheKey", "cache_salt", "cacheSalt"}
 SYSTEM_CALLS = re.compile(
-    r"(?:^|\.)(?:SystemMessage|SystemPromptPart|SystemMessagePromptTemplate\.from_template|ChatMessage\.from_system|Message\.system|system_message|SystemChatMessage|DeveloperMessage)$"
+    r"(?:^|\.)(?:SystemMessage|SystemPromptPart|SystemMessagePromptTemplate\.from_template|"
+    r"ChatMessage\.from_system|Message\.system|system_message|SystemChatMessage|DeveloperMessage)$"
 )
 LLM_CALL = re.compile(
-    r"(?:^|\.)(?:create|acreate|parse|stream|chat|achat|completions?|acompletion|generate|generateText|streamText|generateObject|streamObject|agenerate|"
-    r"generate_content|generateContent|invoke|ainvoke|complete|acomplete|converse|converseStream|ask|predict|send_message|sendMessage|respond|call_llm|callLLM|query_llm|run)$"
+    r"(?:^|\.)(?:create|acreate|parse|stream|chat|achat|completions?|acompletion|generate|"
+    r"generateText|streamText|generateObject|streamObject|agenerate|"
+    r"generate_content|generateContent|invoke|ainvoke|complete|acomplete|converse|converseStream|ask|"
+    r"predict|send_message|sendMessage|respond|call_llm|callLLM|query_llm|run)$"
 )
-SYSTEM_NAME = re.compile(r"^_?(?:\w*_)?(?:system|sys|developer)_?(?:prompt|message|instructions?|text|msg|content)s?$|^(?:build|get|make|create|render|compose|format)?_?[sS]ystem_?(?:Prompt|Message|Instructions?|prompt|message|instructions?)\w*$")
-TOOL_KEYS = ({"name", "description", "input_schema"}, {"name", "description", "parameters"}, {"name", "description", "inputSchema"})
+SYSTEM_NAME = re.compile(
+    r"^_?(?:\w*_)?(?:system|sys|developer)_?(?:prompt|message|instructions?|text|msg|content)s?$|"
+    r"^(?:build|get|make|create|render|compose|format)?_?[sS]ystem_?(?:Prompt|Message|Instructions?|"
+    r"prompt|message|instructions?)\w*$"
+)
+TOOL_KEYS = (
+    {"name", "description", "input_schema"},
+    {"name", "description", "parameters"},
+    {"name", "description", "inputSchema"},
+)
 _CONTENT_KEYS = ("content", "parts", "text")
 
 

@@ -15,30 +15,55 @@ _CLOCK = re.compile(
 )
 _DATE = re.compile(r"(?:^|\.)date\.today$|(?:^|\.)(?:datetime\.)?today$|(?:^|\.)(?:get_today|getToday|today_str)$")
 _RANDOM_ID = re.compile(
-    r"(?:^|\.)(?:uuid[1345678]?|uuidv?[1-8]|uuid\.v[1-8]|randomUUID|nanoid|ulid|new_ulid|cuid2?|token_hex|token_urlsafe|token_bytes|randbytes|objectid|ObjectId|getpid)$"
-    r"|^(?:secrets\.\w+|random\.(?:random|randint|randrange|getrandbits|uniform)|Math\.random|os\.urandom|crypto\.randomBytes|id|shortuuid\.\w+)$"
+    r"(?:^|\.)(?:uuid[1345678]?|uuidv?[1-8]|uuid\.v[1-8]|randomUUID|nanoid|ulid|new_ulid|cuid2?|"
+    r"token_hex|token_urlsafe|token_bytes|randbytes|objectid|ObjectId|getpid)$"
+    r"|^(?:secrets\.\w+|random\.(?:random|randint|randrange|getrandbits|uniform)|Math\.random|"
+    r"os\.urandom|crypto\.randomBytes|id|shortuuid\.\w+)$"
 )
-_SAMPLE = re.compile(r"^(?:random|np\.random|numpy\.random|rng)\.(?:sample|choices?|shuffle|permutation)$|^_?\.?(?:sampleSize|shuffle)$|(?:^|\.)(?:sampleSize)$")
-_LISTING = re.compile(r"^(?:os\.(?:listdir|scandir|walk)|glob\.i?glob|glob\.sync|fs\.readdirSync|fs\.readdir|fs\.promises\.readdir|readdir|readdirSync|fsp\.readdir|listdir)$|\.(?:iterdir|rglob)$")
+_SAMPLE = re.compile(
+    r"^(?:random|np\.random|numpy\.random|rng)\.(?:sample|choices?|shuffle|permutation)$|"
+    r"^_?\.?(?:sampleSize|shuffle)$|(?:^|\.)(?:sampleSize)$"
+)
+_LISTING = re.compile(
+    r"^(?:os\.(?:listdir|scandir|walk)|glob\.i?glob|glob\.sync|fs\.readdirSync|fs\.readdir|"
+    r"fs\.promises\.readdir|readdir|readdirSync|fsp\.readdir|listdir)$|\.(?:iterdir|rglob)$"
+)
 _COMPLETION = re.compile(r"(?:^|\.)(?:as_completed|imap_unordered)$")
 _FIXED = re.compile(
-    r"(?:^|\.)(?:getcwd|cwd|gethostname|getuser|getlogin|homedir|hostname)$|^(?:platform\.\w+|os\.uname|os\.platform|os\.getenv|os\.environ\.get|socket\.getfqdn|Path\.home)$"
+    r"(?:^|\.)(?:getcwd|cwd|gethostname|getuser|getlogin|homedir|hostname)$|^(?:platform\.\w+|"
+    r"os\.uname|os\.platform|os\.getenv|os\.environ\.get|socket\.getfqdn|Path\.home)$"
 )
-_LIVE = re.compile(r"(?:^|\.)(?:subprocess\.(?:run|check_output|getoutput|Popen)|check_output|getoutput|execSync|execFileSync|spawnSync|exec)$")
-_PSUTIL = re.compile(r"^(?:psutil\.(?:cpu|virtual|disk|sensors|net|pids|process)\w*|os\.loadavg|os\.freemem|os\.uptime|shutil\.disk_usage|os\.getloadavg)$")
+_LIVE = re.compile(
+    r"(?:^|\.)(?:subprocess\.(?:run|check_output|getoutput|Popen)|check_output|getoutput|execSync|"
+    r"execFileSync|spawnSync|exec)$"
+)
+_PSUTIL = re.compile(
+    r"^(?:psutil\.(?:cpu|virtual|disk|sensors|net|pids|process)\w*|os\.loadavg|os\.freemem|os\.uptime|"
+    r"shutil\.disk_usage|os\.getloadavg)$"
+)
 _GIT = re.compile(r"\bgit\b|\btree\b|\bls\b|\bdiff\b|\bstatus\b")
 _RETRIEVED = re.compile(
-    r"(?:^|\.)_?(?:\w*retriev\w*|\w*vector_?\w*|vectorStore|vectordb|collection|kb|knowledge\w*|search_client|searcher|rag\w*|chroma|pinecone|qdrant|faiss|weaviate|index)"
-    r"\.(?:a?invoke|a?search|a?query|a?retrieve|similarity_search\w*|similaritySearch\w*|get_relevant_documents|getRelevantDocuments|as_retriever)$"
-    r"|(?:^|\.)(?:a?similarity_search\w*|similaritySearch\w*|a?get_relevant_documents|getRelevantDocuments|retrieve_(?:chunks|docs|documents|context|passages)\w*"
-    r"|search_(?:docs|documents|chunks|knowledge\w*)|searchDocs|searchDocuments|retrieveContext|retrieveDocs|retrieveChunks|fetchContext)$"
+    r"(?:^|\.)_?(?:\w*retriev\w*|\w*vector_?\w*|vectorStore|vectordb|collection|kb|knowledge\w*|"
+    r"search_client|searcher|rag\w*|chroma|pinecone|qdrant|faiss|weaviate|index)"
+    r"\.(?:a?invoke|a?search|a?query|a?retrieve|similarity_search\w*|similaritySearch\w*|"
+    r"get_relevant_documents|getRelevantDocuments|as_retriever)$"
+    r"|(?:^|\.)(?:a?similarity_search\w*|similaritySearch\w*|a?get_relevant_documents|"
+    r"getRelevantDocuments|retrieve_(?:chunks|docs|documents|context|passages)\w*"
+    r"|search_(?:docs|documents|chunks|knowledge\w*)|searchDocs|searchDocuments|retrieveContext|"
+    r"retrieveDocs|retrieveChunks|fetchContext)$"
 )
 _MEMORY = re.compile(
-    r"(?:^|\.)_?(?:mem|memory|memories|mem0|\w*_memory|\w*Memory|\w*_memories|long_term|memory_?store|memoryStore|memory_client|memoryClient)"
-    r"\.(?:a?search|recall|get_all|getAll|retrieve|load_memory_variables|loadMemoryVariables|query|relevant|lookup|fetch|get_relevant\w*|getRelevant\w*|search_memories|find)$"
-    r"|(?:^|\.)(?:recall_memor\w+|search_memor\w+|load_memor\w+|get_memories|getMemories|searchMemor\w+|recallMemor\w+|loadMemor\w+|fetch_memor\w+|retrieve_memor\w+)$"
+    r"(?:^|\.)_?(?:mem|memory|memories|mem0|\w*_memory|\w*Memory|\w*_memories|long_term|memory_?store|"
+    r"memoryStore|memory_client|memoryClient)"
+    r"\.(?:a?search|recall|get_all|getAll|retrieve|load_memory_variables|loadMemoryVariables|query|"
+    r"relevant|lookup|fetch|get_relevant\w*|getRelevant\w*|search_memories|find)$"
+    r"|(?:^|\.)(?:recall_memor\w+|search_memor\w+|load_memor\w+|get_memories|getMemories|"
+    r"searchMemor\w+|recallMemor\w+|loadMemor\w+|fetch_memor\w+|retrieve_memor\w+)$"
 )
-_SIGNED = re.compile(r"(?:^|\.)(?:generate_presigned_url|generate_signed_url|getSignedUrl|generate_blob_sas|createPresignedUrl|presigned_get_object|get_presigned_url|create_signed_url|createSignedUrl|sign_url)$")
+_SIGNED = re.compile(
+    r"(?:^|\.)(?:generate_presigned_url|generate_signed_url|getSignedUrl|generate_blob_sas|"
+    r"createPresignedUrl|presigned_get_object|get_presigned_url|create_signed_url|createSignedUrl|sign_url)$"
+)
 _TEMPLATED = re.compile(r"(?:^|\.)apply_chat_template$")
 
 _TABLE: tuple[tuple[re.Pattern[str], Kind], ...] = (
@@ -55,9 +80,19 @@ _TABLE: tuple[tuple[re.Pattern[str], Kind], ...] = (
     (_TEMPLATED, Kind.RENDERED),
 )
 
-MESSAGES_LIKE = re.compile(r"^_?(?:\w*_)?(?:history|messages?|msgs?|turns|conversation|chat(?:_?log|History)?|dialog(?:ue)?|context_messages|transcript|\w*History|\w*Messages)$")
-USER_LIKE = re.compile(r"^(?:\w*_)?(?:user|customer|tenant|client_profile|user_?profile|profile|account|member|patient|student|persona_data|employee)$")
-USER_FIELD = re.compile(r"^(?:user|customer|client|tenant|account|member|patient|student|employee)_?(?:name|id|email|profile|info|locale|language|data|context)$", re.IGNORECASE)
+MESSAGES_LIKE = re.compile(
+    r"^_?(?:\w*_)?(?:history|messages?|msgs?|turns|conversation|chat(?:_?log|History)?|dialog(?:ue)?|"
+    r"context_messages|transcript|\w*History|\w*Messages)$"
+)
+USER_LIKE = re.compile(
+    r"^(?:\w*_)?(?:user|customer|tenant|client_profile|user_?profile|profile|account|member|patient|"
+    r"student|persona_data|employee)$"
+)
+USER_FIELD = re.compile(
+    r"^(?:user|customer|client|tenant|account|member|patient|student|employee)_?(?:name|id|email|"
+    r"profile|info|locale|language|data|context)$",
+    re.IGNORECASE,
+)
 FUNCTION_LIKE = re.compile(r"^(?:fn|func|function|callable|callback|handler|method|cls)$")
 _RECEIVER_ORDER = re.compile(r"\.(?:glob)$")
 

@@ -11,18 +11,38 @@ from .verdicts import CodeHit
 
 _TAG = re.compile(r"\{[{%]-?\s*(.*?)\s*-?[%}]\}|\$\{\s*([\w.]+)\s*\}|(?<!\{)\{([A-Za-z_][\w.]*)\}(?!\})", re.DOTALL)
 _CHAT = re.compile(r"add_generation_prompt|\bmessages\b|bos_token|eos_token")
-_CLOCK_CALL = re.compile(r"\bstrftime_now\s*\(|\bnow\s*\(|\butcnow\s*\(|\{%-?\s*now\b|\bcurrent_time\b|\btimestamp\b|\bnow\b(?!\w)", re.IGNORECASE)
+_CLOCK_CALL = re.compile(
+    r"\bstrftime_now\s*\(|\bnow\s*\(|\butcnow\s*\(|\{%-?\s*now\b|\bcurrent_time\b|\btimestamp\b|\bnow\b(?!\w)",
+    re.IGNORECASE,
+)
+
+
+def _named_like(words: str, *, whole: str = "") -> re.Pattern[str]:
+    """Names that end in one of some words, with any prefix: `session.current_time`."""
+    alternatives = "|".join(words.split())
+    return re.compile(rf"^(?:.*[._])?(?:{alternatives})$" + (f"|{whole}" if whole else ""), re.IGNORECASE)
+
+
+_TIMES = "now time current_?time time_?now timestamp datetime current_?date_?time utc_?now clock iso_?time"
+_IDS = "uuid guid nonce request_?id trace_?id session_?id run_?id random_?id ulid"
+_COUNTERS = "tokens?_(?:used|left|remaining) turn(?:_?number)? budget remaining step(?:_?number)? cost usage"
+_ENVIRONMENT = (
+    "cwd git_?status git_?branch branch file_?tree directory_?tree working_?dir(?:ectory)? open_?files repo_?map "
+    "diagnostics"
+)
+_RETRIEVED = "context documents? docs chunks? passages? sources? search_?results? retrieved\\w* snippets"
+_USER = r"^(?:user|customer|tenant|account|member|client)(?:[._]\w+)?$|^(?:user|customer|tenant)_?\w+$"
 _NAMES: tuple[tuple[re.Pattern[str], str, Severity, str], ...] = (
-    (re.compile(r"^(?:.*[._])?(?:now|time|current_?time|time_?now|timestamp|datetime|current_?date_?time|utc_?now|clock|iso_?time)$", re.I), "PL101", Severity.ERROR, "a clock value"),
-    (re.compile(r"^(?:.*[._])?(?:date|today|current_?date|todays?_?date|date_?string|day|weekday)$", re.I), "PL102", Severity.WARNING, "a date"),
-    (re.compile(r"^(?:.*[._])?(?:uuid|guid|nonce|request_?id|trace_?id|session_?id|run_?id|random_?id|ulid)$", re.I), "PL103", Severity.ERROR, "an id"),
-    (re.compile(r"^(?:.*[._])?(?:tokens?_(?:used|left)|turn(?:_?number)?|budget|remaining|step(?:_?number)?|cost|usage|tokens_?remaining)$", re.I), "PL105", Severity.WARNING, "a counter"),
-    (re.compile(r"^(?:.*[._])?(?:cwd|git_?status|git_?branch|branch|file_?tree|directory_?tree|working_?dir(?:ectory)?|open_?files|repo_?map|diagnostics)$", re.I), "PL106", Severity.WARNING, "the environment"),
-    (re.compile(r"^(?:.*[._])?(?:few_?shot\w*|examples?|demos?|shots)$", re.I), "", Severity.INFO, ""),
-    (re.compile(r"^(?:.*[._])?(?:memor(?:y|ies)|recalled\w*|user_?facts|long_?term_?memory)$", re.I), "PL303", Severity.WARNING, "memories"),
-    (re.compile(r"^(?:.*[._])?(?:context|documents?|docs|chunks?|passages?|sources?|search_?results?|retrieved\w*|snippets)$", re.I), "PL302", Severity.WARNING, "retrieved text"),
-    (re.compile(r"^(?:user|customer|tenant|account|member|client)(?:[._]\w+)?$|^(?:user|customer|tenant)_?\w+$", re.I), "PL301", Severity.WARNING, "a user's data"),
-)  # fmt: skip
+    (_named_like(_TIMES), "PL101", Severity.ERROR, "a clock value"),
+    (_named_like("date today current_?date todays?_?date date_?string weekday"), "PL102", Severity.WARNING, "a date"),
+    (_named_like(_IDS), "PL103", Severity.ERROR, "an id"),
+    (_named_like(_COUNTERS), "PL105", Severity.WARNING, "a counter"),
+    (_named_like(_ENVIRONMENT), "PL106", Severity.WARNING, "the environment"),
+    (_named_like("few_?shot\\w* examples? demos? shots"), "", Severity.INFO, ""),
+    (_named_like("memor(?:y|ies) recalled\\w* user_?facts long_?term_?memory"), "PL303", Severity.WARNING, "memories"),
+    (_named_like(_RETRIEVED), "PL302", Severity.WARNING, "retrieved text"),
+    (re.compile(_USER, re.IGNORECASE), "PL301", Severity.WARNING, "a user's data"),
+)
 _SAMPLING = re.compile(r"\|\s*(?:random|shuffle|sample)\b|\b(?:random|shuffle)\s*\(")
 _LEAST_STATIC = 1000
 _LARGE_STATIC = 4000
@@ -44,7 +64,11 @@ def _jinja_hits(text: str) -> Iterator[CodeHit]:
         if _SAMPLING.search(inner):
             yield CodeHit("PL108", Severity.ERROR, "a random choice reaches a prompt", _node(text, match.start()))
         if re.search(r"\bnow\s*\(|\butcnow\s*\(|^now\b|strftime_now", inner):
-            rule = "PL101" if re.search(r"%-?[HIMSTRXc]|[Hh]{1,2}:|isoformat|^now\(\)$|timestamp", inner) or "%" not in inner else "PL102"
+            rule = (
+                "PL101"
+                if re.search(r"%-?[HIMSTRXc]|[Hh]{1,2}:|isoformat|^now\(\)$|timestamp", inner) or "%" not in inner
+                else "PL102"
+            )
             severity = Severity.ERROR if rule == "PL101" else Severity.WARNING
             yield CodeHit(rule, severity, "a clock value reaches a prompt", _node(text, match.start()))
         elif re.search(r"\buuid\w*\s*\(", inner):

@@ -5,7 +5,14 @@ from __future__ import annotations
 from . import ir
 
 _INCLUDES_CACHED = {"prompt_tokens", "promptTokens", "promptTokenCount", "prompt_token_count"}
-_CACHED_PART = {"cached_tokens", "cachedTokens", "cachedContentTokenCount", "cached_content_token_count", "prompt_cache_hit_tokens", "cached_input_tokens"}
+_CACHED_PART = {
+    "cached_tokens",
+    "cachedTokens",
+    "cachedContentTokenCount",
+    "cached_content_token_count",
+    "prompt_cache_hit_tokens",
+    "cached_input_tokens",
+}
 _EXCLUDES_CACHED = {"input_tokens", "inputTokens"}
 _ANTHROPIC_READ = {"cache_read_input_tokens", "cacheReadInputTokens"}
 

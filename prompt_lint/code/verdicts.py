@@ -75,5 +75,7 @@ def judge_mark(mark: Mark, value: Value, sink: Sink) -> CodeHit | None:
 
 def _cache_key(mark: Mark) -> CodeHit | None:
     if mark.kind in (Kind.RANDOM_ID, Kind.CLOCK):
-        return CodeHit("PL505", Severity.WARNING, f"{mark.kind.value} is used as the cache key", mark.origin, mark.origin)
+        return CodeHit(
+            "PL505", Severity.WARNING, f"{mark.kind.value} is used as the cache key", mark.origin, mark.origin
+        )
     return None

@@ -123,12 +123,16 @@ class _Delivered:
 
     def __init__(self) -> None:
         self.token_ids: list[int] = []
-        self.text = ""
-        self._tokens_told = 0
-        self._characters_told = 0
+        self._pieces: list[str] = []
+        self._known_ids: tuple[int, ...] = ()  # told by earlier attempts, not yet by this one
+        self._known_text = ""
+
+    @property
+    def text(self) -> str:
+        return "".join(self._pieces)
 
     def start_again(self) -> None:
-        self._tokens_told = self._characters_told = 0
+        self._known_ids, self._known_text = tuple(self.token_ids), self.text
 
     def fresh(self, delta: TextDelta) -> TextDelta:
         """The part of a delta that the caller has not seen.
@@ -136,20 +140,21 @@ class _Delivered:
         Raises:
             TurnInterrupted: the turn says something else this time.
         """
-        known_ids = self.token_ids[self._tokens_told : self._tokens_told + len(delta.token_ids)]
-        known_text = self.text[self._characters_told : self._characters_told + len(delta.text)]
-        if tuple(known_ids) != delta.token_ids[: len(known_ids)] or not delta.text.startswith(known_text):
+        num_ids = min(len(delta.token_ids), len(self._known_ids))
+        num_characters = min(len(delta.text), len(self._known_text))
+        if delta.token_ids[:num_ids] != self._known_ids[:num_ids] or not self._known_text.startswith(
+            delta.text[:num_characters]
+        ):
             raise TurnInterrupted(
                 f"the turn broke off after {len(self.token_ids)} tokens and goes on otherwise when it runs again",
                 remedy="drop what was read, refresh the session, and send the request again under a new id",
             )
-        self._tokens_told += len(delta.token_ids)
-        self._characters_told += len(delta.text)
+        self._known_ids, self._known_text = self._known_ids[num_ids:], self._known_text[num_characters:]
         fresh = TextDelta(
-            text=delta.text[len(known_text) :],
-            token_ids=delta.token_ids[len(known_ids) :],
-            logprobs=delta.logprobs[len(known_ids) :],
+            text=delta.text[num_characters:],
+            token_ids=delta.token_ids[num_ids:],
+            logprobs=delta.logprobs[num_ids:],
         )
         self.token_ids += fresh.token_ids
-        self.text += fresh.text
+        self._pieces.append(fresh.text)
         return fresh

@@ -11,12 +11,18 @@ import msgspec
 import torch
 
 from ...sessions.cache.block_pool import BlockPool
+from ...sessions.cache.cost_model import Calibration, CostModel
+from ...sessions.cache.keys import BlockKeys, KVFingerprint
+from ...sessions.cache.lower_tiers import LowerTiers
 from ...sessions.cache.prefix_cache import PrefixCache
 from ...sessions.cache.radix_tree import RadixTree
 from ..model.causal_lm import CausalLM
 from .batch import BlockTables, build_arrays
-from .engine_config import EngineConfig
+from .calibration import measure
 from .device.parts import device_parts
+from .engine_config import EngineConfig
+from .kv_cache import KVCache, kv_fingerprint
+from .kv_transfer import KVTransfer
 from .messages import EngineStats, FinishReason, SubmitTurn, TurnOutput
 from .scheduler import Scheduler
 from .sequence import Sequence
@@ -35,7 +41,9 @@ class _Counters:
 class EngineCore:
     """Owns scheduler, radix tree, block pool, KV tensors and model. Not thread safe: one loop steps it.
 
-    ``clock`` gives seconds; only differences count. ``progress`` hears what takes long at a start on a GPU.
+    ``clock`` gives seconds; only differences count. ``weights`` is the fingerprint of the model, and a part of the key
+    of each block. ``open_tiers`` makes the tiers below the device tier (None: there are none), ``calibrate`` says what
+    the cost model starts from. ``progress`` hears what takes long at a start on a GPU.
     """
 
     def __init__(
@@ -44,9 +52,13 @@ class EngineCore:
         model: CausalLM,
         device: torch.device,
         clock: Callable[[], float],
+        weights: str = "",
+        open_tiers: Callable[[KVFingerprint], LowerTiers] | None = None,
+        calibrate: Callable[[CausalLM, KVCache, LowerTiers], Calibration] = measure,
         progress: Callable[[str, float], None] = lambda stage, fraction: None,
     ) -> None:
         parts = device_parts(config, model, device, progress)
+        layout = parts.kv_cache.layout
         self.num_blocks = parts.kv_cache.num_blocks
         self.block_size = config.block_size
         self.context_length = min(
@@ -57,9 +69,16 @@ class EngineCore:
         self._runner = parts.runner
         self._sample = parts.sample
         self._pool = BlockPool(self.num_blocks)
-        self._tree = RadixTree(self._pool, config.block_size)
-        self._cache = PrefixCache(self._pool, self._tree, config.block_size)
-        self._scheduler = Scheduler(config, self._cache, clock)
+        fingerprint = kv_fingerprint(layout, weights)
+        self._transfer: KVTransfer | None = None
+        if open_tiers is not None:
+            tiers = open_tiers(fingerprint)
+            cost = CostModel(calibrate(model, self._kv_cache, tiers), config.block_size, layout.block_bytes)
+            self._transfer = KVTransfer(self._kv_cache, tiers, cost)
+        on_evict = None if self._transfer is None else self._transfer.demote
+        self._tree = RadixTree(self._pool, config.block_size, on_evict=on_evict)
+        self._cache = PrefixCache(self._pool, self._tree, BlockKeys(fingerprint))
+        self._scheduler = Scheduler(config, self._cache, clock, self._transfer)
         self._tables = BlockTables(config.max_sequences, -(-self.context_length // config.block_size) + 1)
         self._turns: dict[str, Sequence] = {}
         self._ended: list[Sequence] = []  # between steps, not yet reported
@@ -68,8 +87,18 @@ class EngineCore:
 
     @property
     def has_work(self) -> bool:
-        """A step would do or report something."""
-        return bool(self._turns or self._ended)
+        """A step would do or report something, now or when a load ends."""
+        return bool(self._turns or self._ended or self._scheduler.loading)
+
+    @property
+    def only_loads(self) -> bool:
+        """Nothing can be done until a load ends: whoever steps may rest for a moment."""
+        return bool(self._scheduler.loading) and not self._scheduler.running and not self._ended
+
+    def close(self) -> None:
+        """Let what the lower tiers took reach the disk. Nothing else may be called afterwards."""
+        if self._transfer is not None:
+            self._transfer.close()
 
     def submit(self, turn: SubmitTurn) -> None:
         """Let a turn wait for its first step.
@@ -142,7 +171,7 @@ class EngineCore:
         self._tree.check_integrity()
         own = sum(
             len(sequence.held.block_ids) - sequence.held.num_cached_tokens // self.block_size
-            for sequence in self._scheduler.running
+            for sequence in (*self._scheduler.running, *self._scheduler.loading)
             if sequence.held is not None
         )
         assert self._pool.num_free + self._tree.num_blocks + own == self.num_blocks, "a block has no owner"

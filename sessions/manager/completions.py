@@ -39,6 +39,7 @@ class Completions:
         with running.admitted():
             engine = self._turns.engine_info()
             validation.require_completion(request, engine)
+            self._turns.require_model(request.model)
             keys = ConversationKeys(request.tenant, request.tools, request.template_arguments)
             try:
                 prompt = await self._prompt(request, keys, engine)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import aclosing
 from typing import TypeVar
 
@@ -53,7 +53,8 @@ class SessionManager:
     A change is answered only after it is on disk. A turn is committed at its end, input and answer together; a turn
     that fails, is cancelled or dies with the process leaves the session as it was.
 
-    What no open session holds is deleted from the store ``retention_s`` seconds after it was closed or left.
+    ``model_aliases`` are names of the served model beside its own. What no open session holds is deleted from the store
+    ``retention_s`` seconds after it was closed or left.
     """
 
     def __init__(
@@ -66,13 +67,14 @@ class SessionManager:
         clock: Clock = time.time,
         replay: ReplayMemory | None = None,
         retention_s: float = RETENTION_S,
+        model_aliases: Collection[str] = (),
     ) -> None:
         self._store = store
         self._clock = clock
         self._retention_s = retention_s
         self._next_prune_at = 0.0
         self._running = RunningWork()
-        self._turns = Turns(engine, tokenizer, chat_template)
+        self._turns = Turns(engine, tokenizer, chat_template, model_aliases)
         self._completions = Completions(self._turns, replay if replay is not None else ReplayMemory())
 
     @property
@@ -92,7 +94,8 @@ class SessionManager:
         """Open a session with an empty log."""
         with self._running.admitted():
             engine = self._turns.engine_info()
-            validation.require_opening(request, engine)
+            validation.require_opening(request)
+            self._turns.require_model(request.model)
             stored = await self._stored(request)
             if stored is not None:
                 return answers.answer_again(stored, request, SessionView)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from sessile.prompt_lint.code.analysis import Language, analyse_source
 from sessile.prompt_lint.engine import TraceLinter, TraceOptions
 from sessile.prompt_lint.findings import Finding

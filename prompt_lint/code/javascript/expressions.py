@@ -126,13 +126,17 @@ class ExpressionParser:
                 node = self._call(node)
             elif token.text == "[" and not token.after_newline:
                 node = self._index(node)
-            elif token.text == "!" and not token.after_newline and self.tokens[self.at + 1].text in (".", ")", ";", ",", "[", "]"):
-                self.at += 1
-            elif token.text in ("++", "--") and not token.after_newline:
+            elif (
+                token.text == "!"
+                and not token.after_newline
+                and self.tokens[self.at + 1].text in (".", ")", ";", ",", "[", "]")
+            ) or (token.text in ("++", "--") and not token.after_newline):
                 self.at += 1
             elif token.text in ("as", "satisfies") and not token.after_newline:
                 self.at += 1
-                self.skip_type((",", ";", ")", "]", "}", "=>", "?", ":", "&&", "||", "??", "+", "===", "!=="), newline=True)
+                self.skip_type(
+                    (",", ";", ")", "]", "}", "=>", "?", ":", "&&", "||", "??", "+", "===", "!=="), newline=True
+                )
             elif token.text == "<" and self._generic_call():
                 continue
             else:
@@ -207,7 +211,9 @@ class ExpressionParser:
         following = self.tokens[min(self.at + 1, len(self.tokens) - 1)]
         if token.text == "new":
             return self._new()
-        if token.text == "async" and following.text in ("function", "(") or (token.text == "async" and following.kind is TokenKind.NAME):
+        if (token.text == "async" and following.text in ("function", "(")) or (
+            token.text == "async" and following.kind is TokenKind.NAME
+        ):
             self.at += 1
             node = self._primary()
             if isinstance(node, ir.Lambda):
@@ -357,7 +363,12 @@ class ExpressionParser:
     def _property(self) -> tuple[str | None, ir.Node]:
         if self.take("..."):
             return None, self.assignment()
-        while self.token.text in ("async", "get", "set", "*") and self.tokens[self.at + 1].text not in (":", ",", "}", "("):
+        while self.token.text in ("async", "get", "set", "*") and self.tokens[self.at + 1].text not in (
+            ":",
+            ",",
+            "}",
+            "(",
+        ):
             self.at += 1
         token = self.token
         if token.text == "[":
@@ -399,9 +410,16 @@ class ExpressionParser:
                 angles += 1
             elif text in (">", ">>", ">>>"):
                 angles = max(0, angles - len(text))
-            elif not first and angles == 0 and text in stops and not (text == "{" and self.tokens[self.at - 1].text in ("|", "&", ":")):
-                return
-            elif text in (")", "]", "}") or (newline and not first and self.token.after_newline and angles == 0):
+            elif (
+                (
+                    not first
+                    and angles == 0
+                    and text in stops
+                    and not (text == "{" and self.tokens[self.at - 1].text in ("|", "&", ":"))
+                )
+                or text in (")", "]", "}")
+                or (newline and not first and self.token.after_newline and angles == 0)
+            ):
                 return
             opening = text in ("(", "[", "{") and self.token.match > self.at
             self.at = self.token.match + 1 if opening else self.at + 1
@@ -442,8 +460,15 @@ def _unquoted(text: str) -> str:
 
 def _slice(base: ir.Node, args: list[ir.Node], at: tuple[int, int, int]) -> ir.Node:
     first = args[0]
-    from_end = isinstance(first, ir.Group) and first.end - first.start > 1 and len(first.parts) >= 1 and _is_negative(first)
-    one = from_end and isinstance(first, ir.Group) and isinstance(first.parts[0], ir.Const) and first.parts[0].value == "1"
+    from_end = (
+        isinstance(first, ir.Group) and first.end - first.start > 1 and len(first.parts) >= 1 and _is_negative(first)
+    )
+    one = (
+        from_end
+        and isinstance(first, ir.Group)
+        and isinstance(first.parts[0], ir.Const)
+        and first.parts[0].value == "1"
+    )
     return ir.Slice(*at, base, from_end, len(args) == 1, one)
 
 
@@ -463,5 +488,12 @@ def _mapped(base: ir.Node, name: str, function: ir.Lambda, at: tuple[int, int, i
     returned = [n for n in function.body if isinstance(n, ir.Return)]
     if name == "forEach" or len(function.body) > 1 or not returned:
         loop = ir.For(*at, params[:1], source, function.body)
-        return loop if name == "forEach" else ir.Group(*at, [loop, ir.Comprehension(*at, returned[-1].value if returned else ir.Node(*at), [(params[:1], base)])])
+        return (
+            loop
+            if name == "forEach"
+            else ir.Group(
+                *at,
+                [loop, ir.Comprehension(*at, returned[-1].value if returned else ir.Node(*at), [(params[:1], base)])],
+            )
+        )
     return ir.Comprehension(*at, returned[0].value, [(params[:1], base)])

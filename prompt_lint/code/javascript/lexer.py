@@ -43,7 +43,21 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _REGEX = re.compile(r"/(?![*/])(?:[^/\\\[\n]|\\.|\[(?:[^\]\\\n]|\\.)*\])+/[a-z]*")
-_BEFORE_REGEX = {"return", "typeof", "case", "in", "of", "delete", "void", "throw", "new", "await", "else", "do", "yield"}
+_BEFORE_REGEX = {
+    "return",
+    "typeof",
+    "case",
+    "in",
+    "of",
+    "delete",
+    "void",
+    "throw",
+    "new",
+    "await",
+    "else",
+    "do",
+    "yield",
+}
 _OPENING = {"(": ")", "[": "]", "{": "}"}
 
 

@@ -7,7 +7,20 @@ from .expressions import ExpressionParser
 from .lexer import Lexer, TokenKind
 
 _SKIPPED = {"interface", "declare", "namespace", "enum", "abstract"}
-_MODIFIERS = {"public", "private", "protected", "static", "readonly", "override", "async", "get", "set", "accessor", "declare", "abstract"}
+_MODIFIERS = {
+    "public",
+    "private",
+    "protected",
+    "static",
+    "readonly",
+    "override",
+    "async",
+    "get",
+    "set",
+    "accessor",
+    "declare",
+    "abstract",
+}
 
 
 class Parser(ExpressionParser):
@@ -39,12 +52,13 @@ class Parser(ExpressionParser):
             return None
         if token.kind is TokenKind.NAME:
             handler = getattr(self, f"_on_{token.text}", None)
-            if handler is not None and self.tokens[self.at + 1].text not in (".", "=", "(", ":", ",") or token.text in _ALWAYS:
-                if handler is not None:
-                    result: ir.Node | None = handler()
-                    return result
+            is_keyword = token.text in _ALWAYS or self.tokens[self.at + 1].text not in (".", "=", "(", ":", ",")
+            if handler is not None and is_keyword:
+                result: ir.Node | None = handler()
+                return result
             if token.text in _SKIPPED or (token.text == "type" and self.tokens[self.at + 1].kind is TokenKind.NAME):
-                return self._skip_declaration()
+                self._skip_declaration()
+                return None
         if token.text == "{":
             return ir.Block(*self.place(token), self._braced())
         return self._expression_statement()
@@ -79,7 +93,9 @@ class Parser(ExpressionParser):
     def _on_import(self) -> ir.Node | None:
         names: list[tuple[str, str]] = []
         self.at += 1
-        while self.token.kind is not TokenKind.END and self.token.kind is not TokenKind.STRING and self.token.text != ";":
+        while (
+            self.token.kind is not TokenKind.END and self.token.kind is not TokenKind.STRING and self.token.text != ";"
+        ):
             if self.token.kind is TokenKind.NAME and self.token.text not in ("from", "type", "as"):
                 original = self.token.text
                 if self.tokens[self.at + 1].text == "as":
@@ -96,7 +112,11 @@ class Parser(ExpressionParser):
         self.at += 1
         self.take("default")
         if self.token.text in ("*", "{"):
-            while self.token.text != ";" and not self.tokens[self.at + 1].after_newline and self.token.kind is not TokenKind.END:
+            while (
+                self.token.text != ";"
+                and not self.tokens[self.at + 1].after_newline
+                and self.token.kind is not TokenKind.END
+            ):
                 self.at = self.token.match + 1 if self.token.match > self.at else self.at + 1
             return None
         return self._statement()
@@ -272,18 +292,39 @@ class Parser(ExpressionParser):
             if self.token.text == "{":
                 self.at = self.token.match + 1 if self.token.match > 0 else self.at + 1
                 return
-            if self.token.text == ";" or (self.token.after_newline and self.tokens[self.at - 1].text not in ("=", "|", "&", ",", "(", "<")):
+            if self.token.text == ";" or (
+                self.token.after_newline and self.tokens[self.at - 1].text not in ("=", "|", "&", ",", "(", "<")
+            ):
                 return
             self.at += 1
 
 
-_ALWAYS = {"import", "export", "const", "let", "var", "function", "class", "if", "for", "while", "switch", "do", "try", "return", "throw", "case"}
+_ALWAYS = {
+    "import",
+    "export",
+    "const",
+    "let",
+    "var",
+    "function",
+    "class",
+    "if",
+    "for",
+    "while",
+    "switch",
+    "do",
+    "try",
+    "return",
+    "throw",
+    "case",
+}
 
 
 def _binding_statement(target: ir.Node, value: ir.Node) -> ir.Node:
     """`const f = () => …` is a function of that name."""
     if isinstance(target, ir.Name) and isinstance(value, ir.Lambda):
-        return ir.Def(target.line, target.start, value.end, target.id, [p for p in value.params if p != "#async"], value.body)
+        return ir.Def(
+            target.line, target.start, value.end, target.id, [p for p in value.params if p != "#async"], value.body
+        )
     return ir.Assign(target.line, target.start, value.end, [target], value)
 
 

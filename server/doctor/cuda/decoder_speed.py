@@ -38,6 +38,7 @@ class RandomLlama:
     embedding: PackedLinear
     weights: DecoderWeights
     max_position: int = PROMPT + 64
+    vocab_size: int = VOCABULARY
 
     @classmethod
     def make(cls, layers: int = LAYERS) -> RandomLlama:

@@ -41,13 +41,13 @@ def seconds(variants: list[Callable[[], object]], repeat: int = 20, warm_up: int
     torch.cuda.synchronize()
     pairs = []
     for number in range(repeat):
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in "ab")
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in "ab")  # type: ignore[no-untyped-call]
         start.record()
         variants[number % len(variants)]()
         stop.record()
         pairs.append((start, stop))
     torch.cuda.synchronize()
-    return statistics.median(start.elapsed_time(stop) for start, stop in pairs) / 1000
+    return float(statistics.median(start.elapsed_time(stop) for start, stop in pairs)) / 1000
 
 
 def graph_seconds(variants: list[Callable[[], object]], repeat: int = 20) -> float:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
-from pathlib import Path
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from closeness import assert_close
+
 from sessile.kernels.cuda_config import Arithmetic, Tile, config_for
 from sessile.kernels.linear import DenseWeight, Fp8Weight, Int4Weight, Int8Weight, Weight
 from sessile.kernels.linear import triton as on_gpu

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from sessile.kernels.sampling import RowSampling, filters
 from sessile.kernels.sampling import triton as on_gpu
 

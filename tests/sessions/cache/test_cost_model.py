@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from sessile.sessions.cache.cost_model import (
     Calibration,
     CostModel,

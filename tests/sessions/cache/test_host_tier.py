@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
 from sessile.sessions.cache.host_tier import HostTier, allocate_slab
 from sessile.sessions.cache.tiers import Bandwidth, Entry, LoadOutcome, Tier
 from sessile.sessions.errors import ConfigError

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from sessile.sessions.cache.lmcache_tier import LMCACHE_VERSION, lmcache_store
 from sessile.sessions.cache.shared_tier import SharedConfig, SharedTier
 from sessile.sessions.cache.tiers import Entry, LoadOutcome

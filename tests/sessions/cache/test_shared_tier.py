@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
+
 from sessile.sessions.cache.object_store import Completion, Task
 from sessile.sessions.cache.object_trailer import TRAILER_BYTES, is_sealed, seal
 from sessile.sessions.cache.shared_tier import SharedConfig, SharedTier, pack

@@ -128,8 +128,17 @@ async def test_bad_input(bench: Bench) -> None:
         with pytest.raises(RequestError) as bad:
             await collected(bench.manager.complete(CompletionRequest(prompt=prompt)))
         assert (bad.value.field or "").startswith("prompt")
-    with pytest.raises(ContextOverflow):
-        await bench.complete([user("x" * 5000)])
+    for arguments, field in (
+        ({"messages": []}, "chat_template_kwargs.messages"),
+        ({"x": "\ud800"}, "chat_template_kwargs"),
+    ):
+        with pytest.raises(RequestError) as bad:
+            await bench.complete([user("a")], template_arguments=arguments)
+        assert bad.value.field == field
+    for length in (5000, 10_000_000):
+        with pytest.raises(ContextOverflow) as overflow:
+            await bench.complete([user("x" * length)])
+        assert overflow.value.field == "messages"
 
 
 async def test_a_turn_closed_early_is_not_remembered(bench: Bench) -> None:

@@ -521,6 +521,7 @@ async def test_the_context_has_an_end(bench: Bench) -> None:
         (TokenIdsInput((1,) * limit), None, "input"),
         (TokenIdsInput((1,) * (limit - 5)), 6, "max_tokens"),
         (TextInput("x" * 20_000_000), None, "input"),
+        (MessagesInput((user("x" * 5_000_000),)), None, "input.messages"),
     ):
         with pytest.raises(ContextOverflow) as overflow:
             await bench.say(
@@ -602,8 +603,9 @@ async def test_a_template_that_refuses(bench: Bench) -> None:
     bench.template = type(bench.template)("{{ raise_exception('no tools here') }}")
     bench.restart()
     session = await bench.open()
-    with pytest.raises(RequestError, match="no tools here"):
+    with pytest.raises(RequestError, match="no tools here") as refused:
         await bench.say(session.session_id, "x")
+    assert refused.value.field == "input.messages"
     text, _ = await bench.say(session.session_id, None, input=TextInput("x"), sampling=GREEDY)
     assert text
 

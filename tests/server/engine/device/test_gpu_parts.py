@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from fake_device import GIB, FakeDevice
+from summing_model import SummingModel
+
 from sessile.server.engine.device.block_mover import BlockMover
 from sessile.server.engine.device.memory_plan import MemoryPlan, num_blocks, plan_memory
 from sessile.server.engine.device.parts import gpu_parts
 from sessile.server.engine.engine_config import EngineConfig
 from sessile.server.engine.kv_cache import KVCache
 from sessile.sessions.errors import ConfigError
-from summing_model import SummingModel
 
 LAYOUT = SummingModel().kv_layout(16)
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from fake_device import FakeDevice
+from summing_model import SummingModel, next_token
+
 from sessile.server.engine.batch import StepArrays
 from sessile.server.engine.device.buckets import Bucket, Buckets
 from sessile.server.engine.device.graph_runner import GraphRunner
 from sessile.server.engine.device.step_buffers import Sizes
 from sessile.server.engine.kv_cache import KVCache
-from summing_model import SummingModel, next_token
 
 SIZES = Sizes(rows=24, sequences=6, blocks=4)
 
@@ -36,8 +31,8 @@ class Rig:
         self.model.rows.clear()
 
     def arrays(self, contexts: list[list[int]], news: list[int]) -> StepArrays:
-        """The last ``news[i]`` tokens of ``contexts[i]`` are computed; the logits of the last row of each are wanted, or
-        of all where there are no more than a bucket's."""
+        """The last ``news[i]`` tokens of ``contexts[i]`` are computed. Logits of each one's last row are wanted, or of
+        all where they are no more than a bucket's."""
         counts = np.array(news, dtype=np.int32)
         lens = np.array([len(tokens) for tokens in contexts], dtype=np.int32)
         starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)

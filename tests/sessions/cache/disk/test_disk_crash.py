@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from sessile.sessions.cache.disk.index_log import RECORD_BYTES
 
 ROOT = Path(__file__).resolve().parents[4]

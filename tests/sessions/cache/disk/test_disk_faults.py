@@ -11,6 +11,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+
 from sessile.sessions.cache.disk.segments import Segments
 from sessile.sessions.cache.tiers import LoadOutcome
 

@@ -11,6 +11,7 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
 from sessile.sessions.cache.disk import DiskConfig, DiskTier
 from sessile.sessions.cache.keys import KVFingerprint
 from sessile.sessions.cache.tiers import Entry, LoadOutcome

@@ -4,9 +4,10 @@ below 0 are not written, and a sequence that is not there has no tokens."""
 from __future__ import annotations
 
 import torch
+from torch import Tensor
+
 from sessile.kernels.attention_batch import AttentionBatch
 from sessile.kernels.kv_layout import KVLayout, KVOrder
-from torch import Tensor
 
 VOCAB = 101
 

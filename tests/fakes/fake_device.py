@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from sessile.server.engine.device.interface import Memory
 from torch import Tensor
+
+from sessile.server.engine.device.interface import Memory
 
 GIB = 2**30
 
