@@ -9,19 +9,24 @@ from contextlib import contextmanager
 
 import torch
 
-from ....kernels import kv_copy, rms_norm, silu_mul
 from ....kernels.cuda_config import Arithmetic, CudaConfig, config_for
+from ....kernels.kv_copy import triton as kv_copy
 from ....kernels.kv_layout import KVOrder, reordered
-from ....kernels.linear import linear, pack
 from ....kernels.linear import triton as linear_kernels
-from ....kernels.moe import Experts, moe_mlp
+from ....kernels.linear.rows import pack_rows
+from ....kernels.moe import Experts
+from ....kernels.moe import triton as moe_kernels
 from ....kernels.paged_attention import reference as attention_reference
 from ....kernels.paged_attention import triton as attention_kernels
 from ....kernels.rms_norm import reference as norm_reference
-from ....kernels.rotary import Heads, QKNorm, cos_sin_table, rotary_kv_write
+from ....kernels.rms_norm import triton as norm_kernels
+from ....kernels.rotary import Heads, QKNorm, cos_sin_table
 from ....kernels.rotary import reference as rotary_reference
-from ....kernels.sampling import RowSampling, argmax, filters, sample, verify_drafts
+from ....kernels.rotary import triton as rotary_kernels
+from ....kernels.sampling import RowSampling, filters
+from ....kernels.sampling import triton as sampling_kernels
 from ....kernels.silu_mul import reference as silu_reference
+from ....kernels.silu_mul import triton as silu_kernels
 from .inputs import FORMS, batch_of, normal, pool_of, relative_error, unequal, weight_of
 from .results import Correctness
 
@@ -41,10 +46,10 @@ def check_ops(config: CudaConfig) -> Iterator[Correctness]:
         yield _far_blocks(config)
         yield from _deterministic(config)
         yield from _copies()
-        yield from _linear()
+        yield from _linear(config)
         yield from _fused_linear(config)
         for form in FORMS:
-            yield _experts(form)
+            yield _experts(form, config)
         yield from _sampling()
 
 
@@ -62,13 +67,13 @@ def _poisoned_memory() -> Iterator[None]:
 def _rows() -> Iterator[Correctness]:
     x, residual, weight = normal(333, 4096), normal(333, 4096), torch.rand(4096, device="cuda") + 0.5
     wanted = norm_reference.rms_norm(x, weight, 1e-5)
-    yield Correctness("rms_norm", "333 x 4096", relative_error(rms_norm.rms_norm(x, weight, 1e-5), wanted), _BF16)
-    found, total = rms_norm.add_rms_norm(x, residual, weight, 1e-5)
+    yield Correctness("rms_norm", "333 x 4096", relative_error(norm_kernels.rms_norm(x, weight, 1e-5), wanted), _BF16)
+    found, total = norm_kernels.add_rms_norm(x, residual, weight, 1e-5)
     wanted, wanted_total = norm_reference.add_rms_norm(x, residual, weight, 1e-5)
     error = max(relative_error(found, wanted), relative_error(total, wanted_total))
     yield Correctness("rms_norm", "with residual", error, _BF16)
     gate_up = normal(77, 2 * 14336)
-    error = relative_error(silu_mul.silu_mul(gate_up), silu_reference.silu_mul(gate_up))
+    error = relative_error(silu_kernels.silu_mul(gate_up), silu_reference.silu_mul(gate_up))
     yield Correctness("silu_mul", "77 x 14336", error, _BF16)
 
 
@@ -80,7 +85,7 @@ def _rotary(heads: Heads) -> Iterator[Correctness]:
         qkv = normal(58, heads.row_width)
         pool = pool_of(heads, 20, 2)
         grouped = reordered(pool, heads.head_dim, KVOrder.GROUPED)
-        q = rotary_kv_write(qkv, cos_sin, batch, pool, 1, heads, norm)
+        q = rotary_kernels.rotary_kv_write(qkv, cos_sin, batch, pool, 1, heads, norm)
         wanted = rotary_reference.rotary_kv_write(qkv, cos_sin, batch, grouped, 1, heads, norm)
         written = reordered(grouped, heads.head_dim, KVOrder.PLAIN)
         error = max(relative_error(q, wanted), relative_error(pool, written))
@@ -152,7 +157,7 @@ def _deterministic(config: CudaConfig) -> Iterator[Correctness]:
     yield Correctness("attention", "deterministic", relative_error(everything, wanted), _BF16)
     yield Correctness("attention", "deterministic: a decode and a chunk are the prefill's bits", max(errors), 0.0)
     for form in FORMS:
-        packed, x = pack(weight_of(form, 1000, 2048), device="cuda"), normal(200, 2048)
+        packed, x = pack_rows(weight_of(form, 1000, 2048), "cuda"), normal(200, 2048)
         many = linear_kernels.linear(x, packed, None, None, None, fixed)
         one = linear_kernels.linear(x[77:78], packed, None, None, None, fixed)
         yield Correctness("linear", f"{form}, deterministic: a row's bits alone", unequal(one, many[77:78]), 0.0)
@@ -175,24 +180,25 @@ def _copies() -> Iterator[Correctness]:
     yield Correctness("kv_copy", "prefix of a block", error, 0.0)
 
 
-def _linear() -> Iterator[Correctness]:
+def _linear(config: CudaConfig) -> Iterator[Correctness]:
     for form in FORMS:
         weight = weight_of(form, 1000, 2080)
-        packed = pack(weight, device="cuda")
+        packed = pack_rows(weight, "cuda")
         values = weight.dequantise(torch.float32 if form == "fp8" else torch.bfloat16).double()
         for rows in (1, 16, 50, 300):
             x, residual, bias = normal(rows, 2080), normal(rows, 1000), torch.randn(1000, device="cuda")
             wanted = x.double() @ values.T + bias + residual.double()
-            error = relative_error(linear(x, packed, bias, residual), wanted)
+            error = relative_error(linear_kernels.linear(x, packed, bias, residual, None, config), wanted)
             yield Correctness("linear", f"{form}, {rows} rows", error, _BF16)
-        error = relative_error(linear(x, packed, out_dtype=torch.float32), x.double() @ values.T)
+        found = linear_kernels.linear(x, packed, None, None, torch.float32, config)
+        error = relative_error(found, x.double() @ values.T)
         yield Correctness("linear", f"{form}, float32 results", error, _BF16)
 
 
 def _fused_linear(config: CudaConfig) -> Iterator[Correctness]:
     for form in FORMS:
         weight, norm = weight_of(form, 2048, 1024), torch.rand(1024, device="cuda") + 0.5
-        packed, x = pack(weight, device="cuda"), normal(5, 1024)
+        packed, x = pack_rows(weight, "cuda"), normal(5, 1024)
         product = norm_reference.rms_norm(x, norm, 1e-5) @ weight.dequantise(torch.float32).T
         found = linear_kernels.norm_linear(x, norm, 1e-5, packed, None, config)
         yield Correctness("linear", f"{form}, with its norm", relative_error(found, product), 2e-2)
@@ -201,10 +207,10 @@ def _fused_linear(config: CudaConfig) -> Iterator[Correctness]:
         yield Correctness("linear", f"{form}, norm, gate and up", error, 2e-2)
 
 
-def _experts(form: str) -> Correctness:
+def _experts(form: str, config: CudaConfig) -> Correctness:
     num_experts, hidden, inner, tokens = 16, 512, 384, 100
     weights = [(weight_of(form, 2 * inner, hidden), weight_of(form, hidden, inner)) for _ in range(num_experts)]
-    packed = [(pack(up, device="cuda"), pack(down, device="cuda")) for up, down in weights]
+    packed = [(pack_rows(up, "cuda"), pack_rows(down, "cuda")) for up, down in weights]
     experts = Experts([up for up, _ in packed], [down for _, down in packed], 4, True)
     x, router = normal(tokens, hidden), torch.randn(tokens, num_experts, device="cuda")
     shares, chosen = router.double().softmax(-1).topk(4)
@@ -214,14 +220,15 @@ def _experts(form: str) -> Correctness:
         gated = silu_reference.silu_mul(x.float() @ up.dequantise(torch.float32).T)
         part = (gated @ down.dequantise(torch.float32).T).double()
         wanted += part * torch.where(chosen == expert, shares, 0.0).sum(-1, keepdim=True)
-    return Correctness("moe", f"{form}, 4 of 16 experts", relative_error(moe_mlp(x, router, experts), wanted), 2e-2)
+    found = moe_kernels.moe_mlp(x, router, experts, config)
+    return Correctness("moe", f"{form}, 4 of 16 experts", relative_error(found, wanted), 2e-2)
 
 
 def _sampling() -> Iterator[Correctness]:
     logits = torch.randn(32, 128_256, device="cuda") * 3
     logits[0, 99] = logits[0, 128_255] = 50.0
-    yield Correctness("sampling", "argmax", unequal(argmax(logits)[1:], logits.argmax(-1)[1:]), 0.0)
-    yield Correctness("sampling", "argmax of equals", float(argmax(logits)[0] != 99), 0.0)
+    yield Correctness("sampling", "argmax", unequal(sampling_kernels.argmax(logits)[1:], logits.argmax(-1)[1:]), 0.0)
+    yield Correctness("sampling", "argmax of equals", float(sampling_kernels.argmax(logits)[0] != 99), 0.0)
     rows = RowSampling(
         temperature=torch.tensor([0.0, 0.7, 1.0, 1.3] * 8, device="cuda"),
         top_k=torch.tensor([0, 20, 0, 50] * 8, device="cuda", dtype=torch.int32),
@@ -229,10 +236,11 @@ def _sampling() -> Iterator[Correctness]:
         min_p=torch.tensor([0.0, 0.0, 0.0, 0.1] * 8, device="cuda"),
         uniform=torch.rand(32, device="cuda"),
     )
-    different = (sample(logits, rows) != filters.sample(logits, rows)).float().mean()
+    different = (sampling_kernels.sample(logits, rows) != filters.sample(logits, rows)).float().mean()
     # float32 against float64: a draw may fall on the other side of an edge now and then
     yield Correctness("sampling", "temperature, top-k, top-p, min-p: rows that differ", float(different), 0.07)
     token_ids = torch.randint(0, 4, (40,), device="cuda")
     sampled, starts = torch.randint(0, 4, (40,), device="cuda"), torch.arange(0, 41, 5, device="cuda").int()
-    error = unequal(verify_drafts(sampled, token_ids, starts, 5), filters.verify_drafts(sampled, token_ids, starts))
+    found = sampling_kernels.verify_drafts(sampled, token_ids, starts, 5)
+    error = unequal(found, filters.verify_drafts(sampled, token_ids, starts))
     yield Correctness("sampling", "verification of drafts", error, 0.0)

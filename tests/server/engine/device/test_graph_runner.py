@@ -158,5 +158,5 @@ def test_what_was_not_run_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(
             "\nnot run here, since there is no GPU: CUDA graphs, CUDA streams and events, pinned copies, compiled "
-            "kernels and their speed (run scripts/check_gpu on a machine with one)"
+            "kernels and their speed (run .ci/check-gpu on a machine with one)"
         )
