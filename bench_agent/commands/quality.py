@@ -69,7 +69,7 @@ async def _check(given: argparse.Namespace, workload: Workload, folder: Path, te
         if given.reference is not None:
             answered = await converse(workload, driver.conversation, given.max_tokens)
             if given.reference == COLD:
-                opened = _cold(driver)
+                opened = cold_conversations(target, secrets.token_hex(4))
             else:
                 other = await stack.enter_async_context(reach(_reference(given), folder))
                 opened, other_facts = other.driver.conversation, other.facts
@@ -102,9 +102,13 @@ def _http(target: Target) -> OpenAiDriver:
     return target.driver
 
 
-def _cold(driver: OpenAiDriver) -> Callable[[str], Conversation]:
-    def opened(_: str) -> Conversation:
-        conversation = driver.cold_conversation(secrets.token_hex(8))
+def cold_conversations(target: Target, nonce: str) -> Callable[[str], Conversation]:
+    """Opens conversations that share no cache, with any other or with each other. They raise BenchError where the
+    server has no such thing."""
+    driver = _http(target)
+
+    def opened(name: str) -> Conversation:
+        conversation = driver.cold_conversation(f"{nonce}-{name}")
         if conversation is None:
             raise BenchError(
                 f"a {driver.dialect.name} server has no way to leave its cache out",

@@ -11,18 +11,17 @@ import msgspec
 import torch
 
 from ...sessions.cache.block_pool import BlockPool
-from ...sessions.cache.cost_model import Calibration, CostModel
-from ...sessions.cache.keys import BlockKeys, KVFingerprint
-from ...sessions.cache.lower_tiers import LowerTiers
+from ...sessions.cache.cost_model import CostModel
+from ...sessions.cache.keys import BlockKeys
 from ...sessions.cache.prefix_cache import PrefixCache
 from ...sessions.cache.radix_tree import RadixTree
 from ..model.causal_lm import CausalLM
 from .batch import BlockTables, build_arrays
-from .calibration import measure
 from .device.parts import device_parts
 from .engine_config import EngineConfig
-from .kv_cache import KVCache, kv_fingerprint
+from .kv_cache import kv_fingerprint
 from .kv_transfer import KVTransfer
+from .lower_tiers import TierSetup
 from .messages import EngineStats, FinishReason, SubmitTurn, TurnOutput
 from .scheduler import Scheduler
 from .sequence import Sequence
@@ -42,8 +41,8 @@ class EngineCore:
     """Owns scheduler, radix tree, block pool, KV tensors and model. Not thread safe: one loop steps it.
 
     ``clock`` gives seconds; only differences count. ``weights`` is the fingerprint of the model, and a part of the key
-    of each block. ``open_tiers`` makes the tiers below the device tier (None: there are none), ``calibrate`` says what
-    the cost model starts from. ``progress`` hears what takes long at a start on a GPU.
+    of each block. ``tiers`` None: there are none below the device tier. ``progress`` hears what takes long at a start
+    on a GPU.
     """
 
     def __init__(
@@ -53,12 +52,10 @@ class EngineCore:
         device: torch.device,
         clock: Callable[[], float],
         weights: str = "",
-        open_tiers: Callable[[KVFingerprint], LowerTiers] | None = None,
-        calibrate: Callable[[CausalLM, KVCache, LowerTiers], Calibration] = measure,
+        tiers: TierSetup | None = None,
         progress: Callable[[str, float], None] = lambda stage, fraction: None,
     ) -> None:
         parts = device_parts(config, model, device, progress)
-        layout = parts.kv_cache.layout
         self.num_blocks = parts.kv_cache.num_blocks
         self.block_size = config.block_size
         self.context_length = min(
@@ -69,12 +66,13 @@ class EngineCore:
         self._runner = parts.runner
         self._sample = parts.sample
         self._pool = BlockPool(self.num_blocks)
-        fingerprint = kv_fingerprint(layout, weights)
+        fingerprint = kv_fingerprint(self._kv_cache.layout, weights)
         self._transfer: KVTransfer | None = None
-        if open_tiers is not None:
-            tiers = open_tiers(fingerprint)
-            cost = CostModel(calibrate(model, self._kv_cache, tiers), config.block_size, layout.block_bytes)
-            self._transfer = KVTransfer(self._kv_cache, tiers, cost)
+        if tiers is not None:
+            lower = tiers.open(fingerprint)
+            calibration = tiers.calibrate(model, self._kv_cache, lower)
+            cost = CostModel(calibration, config.block_size, fingerprint.block_bytes)
+            self._transfer = KVTransfer(self._kv_cache, lower, cost)
         on_evict = None if self._transfer is None else self._transfer.demote
         self._tree = RadixTree(self._pool, config.block_size, on_evict=on_evict)
         self._cache = PrefixCache(self._pool, self._tree, BlockKeys(fingerprint))

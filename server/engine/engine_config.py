@@ -33,8 +33,8 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     ``max_batch_tokens`` is the token budget of a step. ``max_prefill_tokens_while_decoding`` bounds the prefill tokens
     of a step in which anyone decodes, so that a long prompt does not stall running streams. ``kv_memory_bytes`` is the
-    size of the device tier, on a GPU 0 means all that the largest step leaves free; ``host_memory_bytes`` and
-    ``disk_quota_bytes`` are those below it; without a ``disk_path`` nothing is written. ``max_context`` 0 means the
+    size of the device tier (0 on a GPU: all that the largest step leaves free), ``host_memory_bytes`` and
+    ``disk_quota_bytes`` of those below it; without a ``disk_path`` nothing is written. ``max_context`` 0 means the
     model's own. ``threads`` 0 means one a core.
     """
 

@@ -97,6 +97,16 @@ def test_ctrl_c_keeps_what_there_is(tmp_path: Path) -> None:
     assert rows[-1]["status"] == "interrupted" and len(rows[-1]["arrivals_s"]) >= 1
 
 
+def test_ctrl_c_in_the_warm_up(tmp_path: Path) -> None:
+    def words(body: dict[str, object]) -> list[str]:
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return ["w"] * 500
+
+    with serving(Script(tpot_s=0.02, words=words)) as server:
+        assert run(server, tmp_path / "a", "--sessions", "1") == 3
+    assert read_record(tmp_path / "a").summary.counts.ok == 0
+
+
 RUNNABLE = (
     "text.jsonl hash.jsonl weka.json swe.traj claude.jsonl codex.jsonl otel.json aiperf.jsonl conversations.jsonl"
 )
