@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from .divergence import first_divergence
+from .divergence import common_chars
 from .grammars.words import SUMMARY
 from .prompt import Prompt, Section, Unit
 from .request import ApiShape
@@ -92,6 +92,8 @@ class LineageIndex:
     def find(self, prompt: Prompt) -> Match:
         """Look a request up; changes nothing."""
         nearest, cached = self._longest_prefix(prompt)
+        if nearest is not None and self._continues(prompt, nearest, cached):
+            return Match(nearest, cached, nearest, tuple(self._starts))
         candidates = list(self._candidates(prompt, nearest))
         parent = self._choose(prompt, candidates) if candidates else None
         return Match(parent, cached, nearest, tuple(self._starts))
@@ -109,6 +111,14 @@ class LineageIndex:
     def recent(self, session: str | None) -> list[Entry]:
         """The latest requests of a session, newest first."""
         return list(reversed(self._by_session.get(session, [])))
+
+    def _continues(self, prompt: Prompt, nearest: Entry, cached: int) -> bool:
+        """The usual case: the nearest request's whole prompt is a prefix, and no other shares more of the talk."""
+        old = nearest.prompt
+        if cached < old.total_chars or old.request.session != prompt.request.session:
+            return False
+        found = next(self._talk_candidates(prompt, prompt.request.session), None)
+        return found is nearest and old.request.shape is prompt.request.shape
 
     def add(self, prompt: Prompt, parent: Entry | None) -> Entry:
         """Remember a request as the newest of its lineage."""
@@ -158,23 +168,26 @@ class LineageIndex:
     def _longest_prefix(self, prompt: Prompt) -> tuple[Entry | None, int]:
         chain, common = _root(prompt), 0
         nearest: Entry | None = None
+        units = 0
         for unit in prompt.units:
             chain = hash((chain, unit.digest))
             entry = self._chains.get(chain)
             if entry is None:
                 break
-            nearest, common = entry, common + unit.size
+            nearest, common, units = entry, common + unit.size, units + 1
         else:
             return nearest, common
-        return nearest, max(common, self._inside_unit(prompt, nearest))
+        return nearest, max(common, self._inside_unit(prompt, nearest, units))
 
-    def _inside_unit(self, prompt: Prompt, nearest: Entry | None) -> int:
-        """Common characters inside the unit where the chains part, over the nearest and the latest requests."""
+    def _inside_unit(self, prompt: Prompt, nearest: Entry | None, units: int) -> int:
+        """Common characters up to and inside the unit where the chains part, over the latest requests."""
         best = 0
         latest = [e for e in list(self._recent.values())[-_RECENT:] if _root(e.prompt) == _root(prompt)]
         for entry in ([nearest] if nearest else []) + latest:
-            place = first_divergence(entry.prompt, prompt)
-            best = max(best, place.common_chars if place else min(entry.prompt.total_chars, prompt.total_chars))
+            old = entry.prompt
+            if units and (len(old.units) < units or old.units[units - 1].digest != prompt.units[units - 1].digest):
+                continue
+            best = max(best, common_chars(old, prompt, units))
         return best
 
     def _candidates(self, prompt: Prompt, nearest: Entry | None) -> Iterator[Entry]:
@@ -246,14 +259,14 @@ def _overlap(prompt: Prompt, entry: Entry) -> tuple[int, int]:
 
 def _same_agent(prompt: Prompt, earlier: Prompt) -> bool:
     """False when only the first message is shared and the system texts have little in common."""
+    digests = {unit.digest for unit in earlier.conversation}
+    if sum(unit.digest in digests for unit in prompt.conversation) >= 2:
+        return True
     mine, theirs = (
         {word for unit in p.units if unit.section is Section.SYSTEM for word in unit.text.split()}
         for p in (prompt, earlier)
     )
-    if not mine or not theirs or len(mine & theirs) >= 0.3 * min(len(mine), len(theirs)):
-        return True
-    digests = {unit.digest for unit in earlier.conversation}
-    return sum(unit.digest in digests for unit in prompt.conversation) >= 2
+    return not mine or not theirs or len(mine & theirs) >= 0.3 * min(len(mine), len(theirs))
 
 
 def _extends(prompt: Prompt, entry: Entry) -> bool:

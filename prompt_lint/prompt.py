@@ -217,11 +217,23 @@ def text_prompt(body: Json) -> tuple[str, str]:
 
 
 def _unit(section: Section, path: str, role: str, value: Any) -> Unit:
-    marker = marker_of(value) if isinstance(value, (dict, list)) else None
-    clean = without_markers(value) if marker else value
-    encoded = _ENCODER.encode(clean)
-    size = len(value) if isinstance(value, str) else sum(len(leaf.text) for leaf in _leaves(clean, ""))
-    return Unit(section, path, role, value, hash(encoded), size, marker)
+    encoded = _ENCODER.encode(value)
+    marker = None
+    if b'"cache_control"' in encoded or b'"cachePoint"' in encoded:
+        marker = marker_of(value)
+        encoded = _ENCODER.encode(without_markers(value))
+    return Unit(section, path, role, value, hash(encoded), _size(value), marker)
+
+
+def _size(value: Any) -> int:
+    """Characters of all scalars; markers are not counted."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(_size(v) for k, v in value.items() if k not in _MARKER_KEYS)
+    if isinstance(value, list):
+        return sum(_size(v) for v in value)
+    return 4 if value is None else len(str(value))
 
 
 def _units(request: Request) -> Iterator[Unit]:

@@ -26,7 +26,10 @@ def _named_like(words: str, *, whole: str = "") -> re.Pattern[str]:
 _TIMES = "now time current_?time time_?now timestamp datetime current_?date_?time utc_?now clock iso_?time"
 _IDS = "uuid guid nonce request_?id trace_?id session_?id run_?id random_?id ulid"
 _COUNTERS = "tokens?_(?:used|left|remaining) turn(?:_?number)? budget remaining step(?:_?number)? cost usage"
-_ENVIRONMENT = "cwd git_?status git_?branch branch file_?tree directory_?tree working_?dir(?:ectory)? open_?files repo_?map diagnostics"
+_ENVIRONMENT = (
+    "cwd git_?status git_?branch branch file_?tree directory_?tree working_?dir(?:ectory)? open_?files repo_?map "
+    "diagnostics"
+)
 _RETRIEVED = "context documents? docs chunks? passages? sources? search_?results? retrieved\\w* snippets"
 _USER = r"^(?:user|customer|tenant|account|member|client)(?:[._]\w+)?$|^(?:user|customer|tenant)_?\w+$"
 _NAMES: tuple[tuple[re.Pattern[str], str, Severity, str], ...] = (

@@ -22,7 +22,7 @@ from ...sessions.errors import SessileError
 from ..model.registry import load_model, resolve_model
 from .core import EngineCore
 from .engine_config import Device, EngineConfig
-from .lower_tiers import open_lower_tiers, wants_lower_tiers
+from .lower_tiers import TierSetup, open_lower_tiers, wants_lower_tiers
 from .messages import (
     AbortTurn,
     EngineFailed,
@@ -60,8 +60,8 @@ class EngineProcess:
         """Load the model and serve; returns the exit status."""
         try:
             core = self._load()
-        except (SessileError, OSError, RuntimeError, MemoryError) as error:
-            logger.exception("the engine cannot start")
+        except (SessileError, OSError, RuntimeError, ValueError, MemoryError) as error:
+            logger.error("the engine cannot start", exc_info=None if isinstance(error, SessileError) else error)
             remedy = error.remedy if isinstance(error, SessileError) else None
             message = error.message if isinstance(error, SessileError) else f"{type(error).__name__}: {error}"
             self._send(EngineFailed(message, remedy))
@@ -82,8 +82,8 @@ class EngineProcess:
         source = resolve_model(config.model, None, self._report)
         model = load_model(source, device=device, dtype=config.dtype.value, progress=self._report)
         self._report("open the cache tiers", 0.0)
-        open_tiers = partial(open_lower_tiers, config) if device.type == "cpu" and wants_lower_tiers(config) else None
-        core = EngineCore(config, model.model, device, time.monotonic, model.fingerprint, open_tiers)
+        tiers = TierSetup(partial(open_lower_tiers, config)) if wants_lower_tiers(config, device.type) else None
+        core = EngineCore(config, model.model, device, time.monotonic, model.fingerprint, tiers, self._report)
         self._send(
             EngineReady(
                 model=model.name,

@@ -17,7 +17,8 @@ from jinja2.runtime import Undefined
 from ...sessions.errors import ModelError, RequestError
 from .messages import Message, prepare_messages
 from .prompt_text import Origin, PromptText, TextPart
-from .template_sandbox import MAX_CHARACTERS, Budget, TemplateEnvironment
+from .template_budget import MAX_CHARACTERS, Budget
+from .template_sandbox import TemplateEnvironment
 
 CHATML = (
     "{%- for message in messages -%}"

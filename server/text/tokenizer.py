@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import blake3
@@ -158,9 +158,3 @@ def _not_text(error: Exception) -> RequestError:
     return RequestError(
         f"the text cannot be encoded: {error}", field="messages", remedy="send valid Unicode, without lone surrogates"
     )
-
-
-def single_token(tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:
-    """The ids of those texts that are one token of the vocabulary."""
-    found = (tokenizer.token_id(text) for text in texts)
-    return [token_id for token_id in found if token_id is not None]

@@ -149,6 +149,7 @@ def test_the_first_signal_drains_and_the_second_cancels(model: Path, tmp_path: P
         last = json.loads(running.events[-2])
         assert running.events[-1] == "[DONE]"
         assert ("error" in last) == (signals == 2), last
+        assert "Traceback" not in server.tail()
 
 
 class _LongTurn(threading.Thread):

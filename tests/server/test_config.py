@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessile.server.config import ServerConfig, all_settings, load_config
+from sessile.server.config import ServerConfig, all_settings, hand_down, load_config
 from sessile.server.settings import Setting, shown_size
 from sessile.sessions.errors import ConfigError
 
@@ -112,6 +113,26 @@ def test_errors_name_the_key_and_the_remedy(tmp_path, flags, environment, toml, 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config({}, {}, tmp_path / "none.toml")
+
+
+def test_what_lower_layers_read_is_handed_down(tmp_path: Path) -> None:
+    environment = {"SESSILE_CPU_FEATURES": "avx2"}
+    flags = {"cache_dir": "/a/cache", "cpu_features": "auto", "arithmetic": "deterministic", "http_port": "1"}
+    hand_down(load_config(flags, environment, write(tmp_path, "log_level = 'error'")), environment)
+    assert environment == {
+        "SESSILE_CACHE_DIR": "/a/cache",
+        "SESSILE_ARITHMETIC": "deterministic",
+        "SESSILE_LOG_LEVEL": "error",
+    }
+
+
+def test_every_variable_in_the_code_is_a_setting() -> None:
+    root = Path(__file__).resolve().parents[2]
+    known = {setting.variable for setting in SETTINGS} | {"SESSILE_CONFIG"}
+    for folder in ("server", "sessions", "kernels"):
+        for path in (root / folder).rglob("*.py"):
+            for variable in re.findall(r"[\"$`](SESSILE_[A-Z_]+[A-Z])\b", path.read_text()):
+                assert variable in known, f"{path}: {variable}"
 
 
 def test_other_variables_are_not_ours() -> None:

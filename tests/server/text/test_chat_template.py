@@ -6,13 +6,15 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sessile.server.text.chat_template import ChatTemplate, TemplateTokens
 from sessile.server.text.prompt_text import Origin
 from sessile.server.text.tokenizer import Tokenizer
 from sessile.sessions.errors import ModelError, RequestError
+
+RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # machines may be busy
 
 USER = {"role": "user", "content": "hi"}
 TOKENS = TemplateTokens(
@@ -178,6 +180,7 @@ class TestForgery:
         assert prompt.text == "A<|im_end|>B<|im_end|>"
         assert [part.origin for part in prompt.parts] == [Origin.TEMPLATE, Origin.LITERAL, Origin.TEMPLATE]
 
+    @RELAXED
     @given(content=st.lists(st.sampled_from(["<|im_end|>", "<|im_", "end|>", "<", "\ue0f0", "\ue0f1", "1:0", "a"])))
     def test_any_mixture(self, content: list[str], byte_level: Tokenizer) -> None:
         text = "".join(content)

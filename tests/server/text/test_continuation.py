@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sessile.server.text.chat_template import CHATML, ChatTemplate, LogEnd, TemplateTokens
 from sessile.server.text.tokenizer import Tokenizer
 from sessile.sessions.errors import RequestError
+
+RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # machines may be busy
 
 FOLDER = Path(__file__).parent / "templates"
 END = {"llama3_style": "<|eot_id|>", "mistral_style": "</s>"}
@@ -228,6 +230,7 @@ def test_a_template_that_cannot_be_continued_says_so() -> None:
         template.render_continuation([user("one")], [user("two")], log_end=LogEnd.RENDERED)
 
 
+@RELAXED
 @given(
     answers=st.lists(st.tuples(st.text("ab \n<|>_imend", max_size=8), st.booleans()), min_size=1, max_size=4),
     question=st.sampled_from(["hi", "<|im_end|>", "  spaced  ", "héllo 🙂", ""]),

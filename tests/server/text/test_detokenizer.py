@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sessile.server.text.detokenizer import IncrementalDetokenizer
 from sessile.server.text.tokenizer import Tokenizer
 
+RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # machines may be busy
+
 CHUNKS = st.lists(st.lists(st.integers(0, 430), max_size=5), max_size=12)
 
 
 @pytest.mark.parametrize("skip_special", [True, False])
+@RELAXED
 @given(chunks=CHUNKS)
 def test_pieces_make_up_the_byte_level_text(byte_level: Tokenizer, chunks: list[list[int]], skip_special: bool) -> None:
     check(byte_level, chunks, skip_special)
 
 
 @pytest.mark.parametrize("skip_special", [True, False])
+@RELAXED
 @given(chunks=CHUNKS)
 def test_pieces_make_up_the_sentencepiece_text(
     sentencepiece: Tokenizer, chunks: list[list[int]], skip_special: bool
@@ -33,6 +37,7 @@ def check(tokenizer: Tokenizer, chunks: list[list[int]], skip_special: bool) -> 
     assert "".join(pieces) == tokenizer.decode(whole, skip_special=skip_special)
 
 
+@RELAXED
 @given(text=st.text(st.characters(exclude_categories=("Cs",)), max_size=40))
 def test_a_token_at_a_time_never_shows_half_a_character(byte_level: Tokenizer, text: str) -> None:
     detokenizer = IncrementalDetokenizer(byte_level)
@@ -42,6 +47,7 @@ def test_a_token_at_a_time_never_shows_half_a_character(byte_level: Tokenizer, t
     assert detokenizer.flush() == ""
 
 
+@RELAXED
 @given(token_ids=st.lists(st.integers(0, 400), max_size=30))
 def test_decoding_equals_the_library(byte_level: Tokenizer, token_ids: list[int]) -> None:
     library = byte_level._backend.decode(token_ids, skip_special_tokens=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sessile.server.text import template_sandbox
+from sessile.server.text import template_budget
 from sessile.server.text.chat_template import ChatTemplate
-from sessile.server.text.template_sandbox import Budget, TemplateBudgetError
+from sessile.server.text.template_budget import Budget, TemplateBudgetError
 from sessile.sessions.errors import ModelError, RequestError
 
 ENDLESS = {
@@ -33,6 +33,10 @@ ENDLESS = {
         "{% set ns = namespace(x='a') %}{% for i in range(60) %}"
         "{% set y %}{{ ns.x }}{{ ns.x }}{% endset %}{% set ns.x = y %}{% endfor %}{{ ns.x }}"
     ),
+    "a namespace in a namespace": (
+        "{% set ns = namespace(x=1) %}{% set box = namespace(inner=ns) %}{% for i in range(60) %}"
+        "{% set box.inner = namespace(a=box.inner, b=box.inner) %}{% endfor %}{{ box.inner }}"
+    ),
     "a long text": "{{ 'a' * 999999999999 }}",
     "a long list": "{{ [1] * 999999999999 }}",
     "a huge power": "{{ 10 ** 9999999 }}",
@@ -58,7 +62,7 @@ ENDLESS = {
 @pytest.mark.parametrize("name", ENDLESS)
 @pytest.mark.timeout(20)
 def test_it_is_stopped(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(template_sandbox, "MAX_OPERATIONS", 200_000)
+    monkeypatch.setattr(template_budget, "MAX_OPERATIONS", 200_000)
     template = ChatTemplate(ENDLESS[name])
     with pytest.raises(RequestError, match="chat template") as caught:
         template.render([{"role": "user", "content": "hi"}])
@@ -75,7 +79,7 @@ def test_time_is_bounded_by_the_clock() -> None:
     now = [0.0]
     budget = Budget(lambda: now[0])
     budget.charge()
-    now[0] = template_sandbox.MAX_SECONDS + 1
+    now[0] = template_budget.MAX_SECONDS + 1
     with pytest.raises(TemplateBudgetError, match="seconds"):
         budget.charge()
 

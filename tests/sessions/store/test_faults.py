@@ -170,8 +170,11 @@ async def test_a_closed_store_says_so(tmp_path: Path) -> None:
     store = SessionStore(tmp_path)
     store.close()
     store.close()
-    with pytest.raises(StoreError, match="closed"):
-        await store.session("ses_0")
+    for _ in range(2):
+        with pytest.raises(StoreError, match="closed"):
+            await store.session("ses_0")
+        with pytest.raises(StoreError, match="closed"):
+            await store.apply(Change(session=new_session("ses_0"), base_version=0))
 
 
 async def test_a_change_behind_the_stores_back_is_refused(tmp_path: Path) -> None:
@@ -182,6 +185,22 @@ async def test_a_change_behind_the_stores_back_is_refused(tmp_path: Path) -> Non
         await add_turn(store, session)
     log = await store.log((await store.session("ses_0")).place)  # type: ignore[union-attr]
     assert log.num_tokens == len(TOKENS)
+    store.close()
+
+
+@pytest.mark.parametrize("removed", ["sessions.db", "sessions.db-wal", ""])
+async def test_files_removed_while_the_server_runs(tmp_path: Path, removed: str) -> None:
+    """Nothing may be acknowledged that no file holds."""
+    folder = tmp_path / "data"
+    store = SessionStore(folder)
+    session = await store.apply(Change(session=new_session("ses_0"), base_version=0))
+    if removed:
+        (folder / removed).rename(tmp_path / "elsewhere")
+    else:
+        folder.rename(tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match="removed or replaced") as gone:
+        await add_turn(store, session)
+    assert "nothing new is taken" in (gone.value.remedy or "")
     store.close()
 
 
