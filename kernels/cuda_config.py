@@ -1,4 +1,4 @@
-"""How the Triton kernels are cut for a GPU: one small table, chosen when a process starts, never tuned while serving."""
+"""How the Triton kernels are cut for a GPU: a small table, looked up when a process starts, never tuned in service."""
 
 from __future__ import annotations
 
@@ -32,7 +32,11 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class AttentionTile:
-    """``rows`` query rows (tokens times grouped heads) against ``keys`` keys at a time, for heads of 128 in bfloat16."""
+    """``rows`` query rows (tokens times grouped heads) against ``keys`` keys at a time, for heads of 128 in bfloat16.
+
+    Addresses of keys come from the block table, so Triton's pipeliner spends two stages on each tile in flight:
+    5 stages are two tiles, 3 are one.
+    """
 
     rows: int
     keys: int
@@ -40,9 +44,12 @@ class AttentionTile:
     num_stages: int
 
     def fitted(self, head_dim: int, element_bytes: int) -> AttentionTile:
-        """With fewer keys at a time where a head's bytes are more than 256, so that shared memory still suffices."""
-        bytes_each = max(head_dim, 64) * element_bytes
-        return replace(self, keys=max(16, self.keys * 256 // bytes_each)) if bytes_each > 256 else self
+        """With a smaller tile where a head has more than 256 bytes, so that registers and shared memory suffice."""
+        if element_bytes == 4:
+            return AttentionTile(rows=16, keys=16 if head_dim > 128 else 32, num_warps=4, num_stages=3)
+        if head_dim > 128:
+            return replace(self, rows=min(self.rows, 64), keys=32, num_stages=3)
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +61,13 @@ class CudaConfig:
     arithmetic: Arithmetic
     decode: AttentionTile
     extend: AttentionTile
+    deterministic: AttentionTile  # of both, in that mode
     split_keys: int  # deterministic: attention starts anew after so many keys, and merges in order
-    skinny: Tile
-    gated: Tile  # two weights at once
+    skinny: Tile  # linear layers over few rows
+    skinny_normed: Tile  # the same with a norm before it
+    skinny_quantised: Tile
+    gated: Tile  # the same, two weights at once
+    gated_quantised: Tile
     wide: Tile
     experts_few: Tile
     experts_many: Tile
@@ -73,11 +84,15 @@ _AMPERE = CudaConfig(
     architecture=80,
     num_processors=108,
     arithmetic=Arithmetic.FAST,
-    decode=AttentionTile(rows=16, keys=64, num_warps=4, num_stages=2),
-    extend=AttentionTile(rows=128, keys=64, num_warps=8, num_stages=2),
+    decode=AttentionTile(rows=16, keys=64, num_warps=4, num_stages=5),
+    extend=AttentionTile(rows=128, keys=32, num_warps=8, num_stages=5),
+    deterministic=AttentionTile(rows=64, keys=32, num_warps=8, num_stages=5),
     split_keys=1024,
     skinny=Tile(rows=16, columns=32, inner=256, num_warps=4, num_stages=3),
+    skinny_normed=Tile(rows=16, columns=32, inner=128, num_warps=4, num_stages=5),
+    skinny_quantised=Tile(rows=16, columns=64, inner=128, num_warps=8, num_stages=4),
     gated=Tile(rows=16, columns=32, inner=128, num_warps=4, num_stages=3),
+    gated_quantised=Tile(rows=16, columns=32, inner=128, num_warps=8, num_stages=4),
     wide=Tile(rows=64, columns=64, inner=64, num_warps=4, num_stages=3),
     experts_few=Tile(rows=16, columns=64, inner=64, num_warps=4, num_stages=3),
     experts_many=Tile(rows=64, columns=64, inner=64, num_warps=4, num_stages=3),
@@ -86,14 +101,19 @@ _HOPPER = replace(
     _AMPERE,
     architecture=90,
     num_processors=132,
-    decode=AttentionTile(rows=16, keys=64, num_warps=4, num_stages=3),
-    extend=AttentionTile(rows=128, keys=128, num_warps=8, num_stages=2),
+    extend=AttentionTile(rows=128, keys=64, num_warps=8, num_stages=5),
+    deterministic=AttentionTile(rows=64, keys=32, num_warps=4, num_stages=5),
     skinny=Tile(rows=16, columns=32, inner=256, num_warps=4, num_stages=4),
     gated=Tile(rows=16, columns=32, inner=128, num_warps=4, num_stages=4),
     wide=Tile(rows=128, columns=128, inner=64, num_warps=8, num_stages=3),
     experts_many=Tile(rows=128, columns=64, inner=64, num_warps=8, num_stages=3),
 )
-_BLACKWELL = replace(_HOPPER, architecture=100, num_processors=148)
+_BLACKWELL = replace(
+    _HOPPER,
+    architecture=100,
+    num_processors=148,
+    gated=Tile(rows=16, columns=32, inner=64, num_warps=4, num_stages=6),
+)
 _TABLE = {80: _AMPERE, 90: _HOPPER, 100: _BLACKWELL}
 
 
@@ -111,9 +131,15 @@ def config_for(architecture: int, arithmetic: Arithmetic, num_processors: int | 
         entry = replace(entry, num_processors=num_processors)
     if arithmetic is Arithmetic.FAST:
         return entry
-    attention = AttentionTile(rows=64, keys=64, num_warps=4, num_stages=2)
-    experts = entry.experts_few
-    return replace(entry, arithmetic=arithmetic, decode=attention, extend=attention, experts_many=experts)
+    wide = Tile(rows=64, columns=64, inner=64, num_warps=4, num_stages=3)
+    return replace(
+        entry,
+        arithmetic=arithmetic,
+        decode=entry.deterministic,
+        extend=entry.deterministic,
+        wide=wide,
+        experts_many=entry.experts_few,
+    )
 
 
 def chosen_arithmetic() -> Arithmetic:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from .divergence import Divergence, section_at
 from .profiles import CacheProfile
-from .prompt import CHARS_PER_TOKEN, Prompt, Section, Unit
+from .prompt import Prompt, Section, Unit
 from .text_change import TextChange
 
 
@@ -82,17 +82,14 @@ class Break:
         """Characters after the place that both prompts hold: what undoing the change would bring back."""
         was = {unit.digest for unit in self.was_tail[1:]}
         shared = sum(unit.size for unit in self.now_tail[1:] if unit.digest in was)
-        return shared + self._shared_in_unit
+        return shared + self.shared_in_unit
 
     @cached_property
-    def _shared_in_unit(self) -> int:
+    def shared_in_unit(self) -> int:
+        """Characters behind the change that both versions of the differing text hold."""
         if self.text is None:
             return 0
-        change = self.text
-        was_end, _ = change._ends()
-        tail = len(change.was) - was_end
-        hunk = change.hunk[0]
-        return max(tail, 0 if hunk.end >= was_end else len(change.was) - hunk.end)
+        return self.text.shared_behind
 
     @cached_property
     def cached_chars(self) -> int:
@@ -112,8 +109,8 @@ class Break:
     def lost_tokens(self) -> int:
         """Prompt tokens computed again because of this break (estimated from characters)."""
         if self.profile.explicit:
-            return max(0, min(self.cached_chars, self.current.total_chars) - self.marked_reuse) // CHARS_PER_TOKEN
-        return self.lost_chars // CHARS_PER_TOKEN
+            return self.current.measure(self.marked_reuse, min(self.cached_chars, self.current.total_chars))
+        return self.current.measure(self.place.common_chars, self.place.common_chars + self.lost_chars)
 
     @property
     def costs_nothing(self) -> bool:

@@ -56,6 +56,20 @@ def first_divergence(previous: Prompt, current: Prompt) -> Divergence | None:
     return _unit_divergence(was, now, unit, before)
 
 
+def common_chars(previous: Prompt, current: Prompt, units: int) -> int:
+    """Characters that two prompts share, given that their first `units` units are equal."""
+    if previous.request.shape is ApiShape.TEXT and current.request.shape is ApiShape.TEXT:
+        place = _text_divergence(previous, current)
+        return place.common_chars if place else min(previous.total_chars, current.total_chars)
+    before = previous.ends[units - 1] if units else 0
+    if units >= len(previous.units) or units >= len(current.units):
+        return before
+    was, now = previous.units[units], current.units[units]
+    if was.digest == now.digest:
+        return before + was.size
+    return _unit_divergence(was, now, units, before).common_chars
+
+
 def _text_divergence(previous: Prompt, current: Prompt) -> Divergence | None:
     (was,), (now,) = previous.all_leaves(), current.all_leaves()
     char = common_length(was.text, now.text)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .breaks import Break, Scope
 from .causes import Causes, Loss
 from .divergence import common_units, first_divergence
 from .findings import Finding, Severity
+from .fixes.trace import Repair
 from .fleet_pass import fleet_break
 from .lineage import Entry, LineageIndex, Match
 from .pairs import Judgement, PairJudge
 from .prices import DEFAULT_PRICES, Prices
 from .profiles import PROFILES, CacheProfile, profile_of
-from .prompt import CHARS_PER_TOKEN, Prompt, token_ids
+from .prompt import Prompt, TokenCounter, token_ids
 from .rendering import ChatTemplate
 from .request import ApiShape, Request
 from .rules import markers
@@ -25,6 +26,7 @@ from .serving import ServingJudge
 from .severity import Thresholds
 from .side_call import side_call
 from .strips import StripRecorder
+from .writes import BlockStraddles, UnreadWrites
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,13 @@ class TraceOptions:
     profile: str | None = None
     template: ChatTemplate | None = None
     decode: Callable[[list[int]], str | None] = lambda ids: None
+    count: Callable[[str], int] | None = None  # tokens of a text, where a tokenizer is given
     bos_token_id: int | None = None
     thresholds: Thresholds = field(default_factory=Thresholds)
     prices: Prices = DEFAULT_PRICES
     prefill_rate: float | None = None
+    kv_tokens: int | None = None  # how many tokens the server's cache holds, where known
+    extra_rules: frozenset[str] = frozenset()  # rules that are off by default
 
 
 @dataclass
@@ -56,15 +61,21 @@ class TraceSummary:
 class TraceLinter:
     """Feed it requests in the order in which they were sent; ask for the findings at the end."""
 
-    def __init__(self, options: TraceOptions | None = None) -> None:
+    def __init__(self, options: TraceOptions | None = None, *, repair: bool = False) -> None:
         self._options = options or TraceOptions()
         self._index = LineageIndex()
+        self._counter = TokenCounter(self._options.count) if self._options.count else None
         self._judge = PairJudge(self._options.template, self._options.bos_token_id, self._options.decode)
         self._causes = Causes(self._options.thresholds, self._options.prices, self._options.prefill_rate)
-        self._serving = ServingJudge()
+        self._serving = ServingJudge(self._options.kv_tokens)
+        self._writes = UnreadWrites()
+        self._straddles = BlockStraddles()
         self._extra: list[Finding] = []
+        self._double_start: Prompt | None = None
         self.summary = TraceSummary()
         self.strips = StripRecorder()
+        self.repair = Repair() if repair else None
+        self._judged: Judgement | None = None
 
     def feed_all(self, requests: Iterable[Request]) -> list[Finding]:
         """Feed every request and return the findings."""
@@ -74,10 +85,11 @@ class TraceLinter:
 
     def feed(self, request: Request) -> None:
         """Judge one request against what was seen."""
-        prompt = Prompt(request)
+        prompt = Prompt(request, self._counter)
         profile = self._profile(request)
         match = self._index.find(prompt)
         parent = match.parent
+        self._judged = None
         side = self._side_call(prompt, match)
         if side is not None:
             parent = None
@@ -87,8 +99,12 @@ class TraceLinter:
             explained = self._pair(parent, prompt, profile, match)
         elif side is None:
             self._fleet(prompt, profile, match)
+        if self.repair:
+            self.repair.note(prompt, parent.prompt if parent else None, self._judged, match.cached_chars)
         entry = self._index.add(prompt, parent)
         self._count(prompt, profile, match, parent)
+        self._writes.note(entry, match, parent, profile)
+        self._straddles.note(entry, match, parent, profile)
         for verdict, loss, place in self._serving.judge(entry, parent, match, profile, explained or side is not None):
             pair = (parent.prompt.request.index, request.index) if parent else None
             self._causes.add(verdict, prompt, pair, place, None, loss, entry.lineage.number)
@@ -96,13 +112,22 @@ class TraceLinter:
     def findings(self) -> list[Finding]:
         """Everything found so far."""
         self._causes.measured_prefill_rate(self._serving.prefill_rate())
+        if self._double_start is not None and not self._causes.has("PL705"):
+            prompt = self._double_start
+            verdict = Verdict("PL705", "the start token stands twice", needs_loss=False, floor=Severity.ERROR)
+            self._causes.add(verdict, prompt, None, "prompt_token_ids[1]", 0, Loss(prompt.tokens, prompt.tokens), "bos")
+        self._writes.report(self._causes)
+        if "PL706" in self._options.extra_rules:
+            self._straddles.report(self._causes, self._options.profile or "the cache")
         self.summary.lineages = self._index.lineages
         found = self._causes.findings() + self._extra
         self.summary.lost_tokens = sum(f.cost.tokens for f in found)
         return found
 
     def _profile(self, request: Request) -> CacheProfile:
-        return PROFILES[self._options.profile] if self._options.profile else profile_of(request)
+        profile = PROFILES[self._options.profile] if self._options.profile else profile_of(request)
+        # Where the body is not whole, its markers were not recorded either: only counts can tell.
+        return profile if request.complete or not profile.explicit else replace(profile, explicit=False)
 
     def _side_call(self, prompt: Prompt, match: Match) -> Judgement | None:
         """A call that reads a conversation without extending it."""
@@ -132,10 +157,9 @@ class TraceLinter:
                 if verdict and not self._seen_single(verdict, prompt):
                     self._causes.add(verdict, prompt, None, None, None, Loss(0, prompt.tokens), prompt.request.session)
         bos = self._options.bos_token_id
-        first = prompt.request.shape is ApiShape.TOKENS and bos is not None and not self._index.has_requests
+        first = prompt.request.shape is ApiShape.TOKENS and bos is not None and self._double_start is None
         if first and DuplicateBos().judge_one(token_ids(prompt.request.body), bos):
-            verdict = Verdict("PL705", "the start token stands twice", needs_loss=False)
-            self._causes.add(verdict, prompt, None, "prompt_token_ids[1]", 0, Loss(prompt.tokens, prompt.tokens), "bos")
+            self._double_start = prompt
 
     def _seen_single(self, verdict: Verdict, prompt: Prompt) -> bool:
         key = (verdict.rule, prompt.request.session, prompt.request.model)
@@ -149,7 +173,7 @@ class TraceLinter:
         previous = parent.prompt
         pair = (previous.request.index, prompt.request.index)
         scope = _scope(previous, prompt)
-        judged = self._judge.judge(previous, prompt, profile, scope)
+        judged = self._judged = self._judge.judge(previous, prompt, profile, scope)
         if profile.explicit:
             self._markers(parent, prompt, profile, pair)
         if judged is None:
@@ -177,7 +201,7 @@ class TraceLinter:
         nearest = match.nearest
         if nearest is None or nearest.prompt is previous or not judged.verdict.needs_loss:
             return judged.loss
-        left = max(0, min(previous.total_chars, previous.total_chars) - match.cached_chars) // CHARS_PER_TOKEN
+        left = previous.measure(match.cached_chars, previous.total_chars)
         if left == 0:
             return None
         return Loss(min(judged.loss.tokens, left), judged.loss.prompt_tokens)
@@ -267,7 +291,7 @@ class TraceLinter:
         summary.requests += 1
         summary.prompt_tokens += prompt.tokens
         reused = (
-            min(prompt.estimated_tokens, profile.usable(match.cached_chars // CHARS_PER_TOKEN))
+            min(prompt.estimated_tokens, profile.usable(prompt.measure(0, match.cached_chars)))
             if not profile.explicit
             else 0
         )

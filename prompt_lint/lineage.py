@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from .divergence import first_divergence
+from .divergence import common_chars
 from .grammars.words import SUMMARY
 from .prompt import Prompt, Section, Unit
 from .request import ApiShape
@@ -92,6 +92,8 @@ class LineageIndex:
     def find(self, prompt: Prompt) -> Match:
         """Look a request up; changes nothing."""
         nearest, cached = self._longest_prefix(prompt)
+        if nearest is not None and self._continues(prompt, nearest, cached):
+            return Match(nearest, cached, nearest, tuple(self._starts))
         candidates = list(self._candidates(prompt, nearest))
         parent = self._choose(prompt, candidates) if candidates else None
         return Match(parent, cached, nearest, tuple(self._starts))
@@ -109,6 +111,14 @@ class LineageIndex:
     def recent(self, session: str | None) -> list[Entry]:
         """The latest requests of a session, newest first."""
         return list(reversed(self._by_session.get(session, [])))
+
+    def _continues(self, prompt: Prompt, nearest: Entry, cached: int) -> bool:
+        """The usual case: the nearest request's whole prompt is a prefix, and no other shares more of the talk."""
+        old = nearest.prompt
+        if cached < old.total_chars or old.request.session != prompt.request.session:
+            return False
+        found = next(self._talk_candidates(prompt, prompt.request.session), None)
+        return found is nearest and old.request.shape is prompt.request.shape
 
     def add(self, prompt: Prompt, parent: Entry | None) -> Entry:
         """Remember a request as the newest of its lineage."""
@@ -158,37 +168,34 @@ class LineageIndex:
     def _longest_prefix(self, prompt: Prompt) -> tuple[Entry | None, int]:
         chain, common = _root(prompt), 0
         nearest: Entry | None = None
+        units = 0
         for unit in prompt.units:
             chain = hash((chain, unit.digest))
             entry = self._chains.get(chain)
             if entry is None:
                 break
-            nearest, common = entry, common + unit.size
+            nearest, common, units = entry, common + unit.size, units + 1
         else:
             return nearest, common
-        return nearest, max(common, self._inside_unit(prompt, nearest))
+        return nearest, max(common, self._inside_unit(prompt, nearest, units))
 
-    def _inside_unit(self, prompt: Prompt, nearest: Entry | None) -> int:
-        """Common characters inside the unit where the chains part, over the nearest and the latest requests."""
+    def _inside_unit(self, prompt: Prompt, nearest: Entry | None, units: int) -> int:
+        """Common characters up to and inside the unit where the chains part, over the latest requests."""
         best = 0
         latest = [e for e in list(self._recent.values())[-_RECENT:] if _root(e.prompt) == _root(prompt)]
         for entry in ([nearest] if nearest else []) + latest:
-            place = first_divergence(entry.prompt, prompt)
-            best = max(best, place.common_chars if place else min(entry.prompt.total_chars, prompt.total_chars))
+            old = entry.prompt
+            if units and (len(old.units) < units or old.units[units - 1].digest != prompt.units[units - 1].digest):
+                continue
+            best = max(best, common_chars(old, prompt, units))
         return best
 
     def _candidates(self, prompt: Prompt, nearest: Entry | None) -> Iterator[Entry]:
         session = prompt.request.session
+        own = [nearest] if nearest and nearest.prompt.request.session == session else []
         seen: set[int] = set()
-        for entry in self._talk_candidates(prompt, session):
-            if id(entry) not in seen:
-                seen.add(id(entry))
-                yield entry
-        if nearest and nearest.prompt.request.session == session and id(nearest) not in seen:
-            seen.add(id(nearest))
-            yield nearest
-        for entry in reversed(self._by_session.get(session, [])):
-            if id(entry) not in seen:
+        for entry in (*self._talk_candidates(prompt, session), *own, *reversed(self._by_session.get(session, []))):
+            if id(entry) not in seen and entry.prompt.request.shape is prompt.request.shape:
                 seen.add(id(entry))
                 yield entry
 
@@ -207,8 +214,10 @@ class LineageIndex:
         """The candidate that shares most of the conversation, if it shares enough to be continued."""
         scored = [(*_overlap(prompt, entry), _extends(prompt, entry), -i, entry) for i, entry in enumerate(candidates)]
         talk, rest, _, _, best = max(scored, key=lambda s: s[:4])
-        if talk > 0 or not prompt.conversation:
+        if not prompt.conversation or (talk > 0 and _same_agent(prompt, best.prompt)):
             return best
+        if talk > 0:
+            return None
         if prompt.request.shape in (ApiShape.TEXT, ApiShape.TOKENS):
             return self._alike_text(prompt, candidates)
         by_lines = max(candidates, key=lambda entry: _line_overlap(prompt, entry))
@@ -225,7 +234,9 @@ class LineageIndex:
         latest = candidates[-1] if len(candidates) == 1 else max(candidates, key=lambda e: e.prompt.request.index)
         if prompt.request.session is None or not SUMMARY.search(prompt.conversation[0].text[:400]):
             return None
-        mine, theirs = ([u.digest for u in p.units if u.section is not Section.MESSAGES] for p in (prompt, latest.prompt))
+        mine, theirs = (
+            [u.digest for u in p.units if u.section is not Section.MESSAGES] for p in (prompt, latest.prompt)
+        )
         return latest if mine and mine == theirs else None
 
     def _alike_text(self, prompt: Prompt, candidates: list[Entry]) -> Entry | None:
@@ -244,6 +255,18 @@ def _overlap(prompt: Prompt, entry: Entry) -> tuple[int, int]:
     talk = sum(entry.conversation_digests.get(u.digest, 0) for u in prompt.conversation)
     rest = sum(entry.digests.get(u.digest, 0) for u in prompt.units if u.section is not Section.MESSAGES)
     return talk, rest
+
+
+def _same_agent(prompt: Prompt, earlier: Prompt) -> bool:
+    """False when only the first message is shared and the system texts have little in common."""
+    digests = {unit.digest for unit in earlier.conversation}
+    if sum(unit.digest in digests for unit in prompt.conversation) >= 2:
+        return True
+    mine, theirs = (
+        {word for unit in p.units if unit.section is Section.SYSTEM for word in unit.text.split()}
+        for p in (prompt, earlier)
+    )
+    return not mine or not theirs or len(mine & theirs) >= 0.3 * min(len(mine), len(theirs))
 
 
 def _extends(prompt: Prompt, entry: Entry) -> bool:

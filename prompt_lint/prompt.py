@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -111,11 +111,28 @@ def marker_of(value: Any) -> str | None:
     return None
 
 
+class TokenCounter:
+    """Counts tokens with a tokenizer; each distinct unit once."""
+
+    def __init__(self, count: Callable[[str], int]) -> None:
+        self.count = count
+        self._units: dict[int, int] = {}
+
+    def of_unit(self, unit: Unit) -> int:
+        """Tokens of a unit's scalars."""
+        known = self._units.get(unit.digest)
+        if known is None:
+            text = unit.value if isinstance(unit.value, str) else "".join(leaf.text for leaf in unit.leaves())
+            known = self._units[unit.digest] = self.count(text)
+        return known
+
+
 class Prompt:
     """A request split into units, with the chains by which lineages are found."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, counter: TokenCounter | None = None) -> None:
         self.request = request
+        self._counter = counter
         self.units: list[Unit] = list(_units(request))
         self.total_chars: int = sum(unit.size for unit in self.units)
 
@@ -165,7 +182,17 @@ class Prompt:
         """Prompt tokens estimated from characters."""
         if self.request.shape is ApiShape.TOKENS:
             return len(token_ids(self.request.body))
+        if self._counter is not None:
+            return max(1, sum(self._counter.of_unit(unit) for unit in self.units))
         return max(1, self.total_chars // CHARS_PER_TOKEN)
+
+    def measure(self, start: int, end: int) -> int:
+        """Tokens of the characters [start, end) of the prompt: counted where a tokenizer is given, else estimated."""
+        if end <= start:
+            return 0
+        if self._counter is None or self.request.shape is ApiShape.TOKENS:
+            return (end - start) // CHARS_PER_TOKEN
+        return self._counter.count("".join(leaf.text for leaf in self.all_leaves())[start:end])
 
     def all_leaves(self) -> list[Leaf]:
         """Every scalar of the prompt, in prompt order."""
@@ -173,10 +200,6 @@ class Prompt:
             path, text = text_prompt(self.request.body)
             return [Leaf(path, text)]
         return [leaf for unit in self.units for leaf in unit.leaves()]
-
-    def release(self) -> None:
-        """Drop what only a comparison needs, so that a long trace stays in bounded memory."""
-        self.request.notes = {}
 
 
 def token_ids(body: Json) -> list[int]:
@@ -194,11 +217,23 @@ def text_prompt(body: Json) -> tuple[str, str]:
 
 
 def _unit(section: Section, path: str, role: str, value: Any) -> Unit:
-    marker = marker_of(value) if isinstance(value, (dict, list)) else None
-    clean = without_markers(value) if marker else value
-    encoded = _ENCODER.encode(clean)
-    size = len(value) if isinstance(value, str) else sum(len(leaf.text) for leaf in _leaves(clean, ""))
-    return Unit(section, path, role, value, hash(encoded), size, marker)
+    encoded = _ENCODER.encode(value)
+    marker = None
+    if b'"cache_control"' in encoded or b'"cachePoint"' in encoded:
+        marker = marker_of(value)
+        encoded = _ENCODER.encode(without_markers(value))
+    return Unit(section, path, role, value, hash(encoded), _size(value), marker)
+
+
+def _size(value: Any) -> int:
+    """Characters of all scalars; markers are not counted."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(_size(v) for k, v in value.items() if k not in _MARKER_KEYS)
+    if isinstance(value, list):
+        return sum(_size(v) for v in value)
+    return 4 if value is None else len(str(value))
 
 
 def _units(request: Request) -> Iterator[Unit]:

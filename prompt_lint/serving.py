@@ -19,18 +19,21 @@ _COMPACTION_GAP = 5
 _MISS_SHARE = 0.2
 _MISS_TOKENS = 512
 _BURST = 3
+_BURST_TOKENS = 1024
 
 
 class ServingJudge:
     """Rules that compare what was predicted with clocks and with what was measured."""
 
-    def __init__(self) -> None:
+    def __init__(self, kv_tokens: int | None = None) -> None:
+        self._kv_tokens = kv_tokens
+        self._computed = 0
+        self._computed_at: dict[int, int] = {}
         self.said: set[object] = set()
         self.frozen: dict[int, list[Loss]] = {}
         self._compactions: dict[int, list[int]] = {}
         self._rates: list[float] = []
-        self._writes: dict[int, tuple[float | None, int, int]] = {}
-        self._burst: dict[int, list[Prompt]] = {}
+        self._burst_of: dict[int, list[Prompt]] = {}
 
     def judge(
         self, entry: Entry, parent: Entry | None, match: Match, profile: CacheProfile, explained: bool
@@ -38,6 +41,8 @@ class ServingJudge:
         """Verdicts about how a request was served."""
         prompt = entry.prompt
         self._rate(prompt)
+        self._computed += max(0, prompt.estimated_tokens - match.cached_chars // CHARS_PER_TOKEN)
+        self._computed_at[prompt.request.index] = self._computed
         if parent is None:
             yield from self._cold_burst(entry, match)
             return
@@ -106,37 +111,37 @@ class ServingJudge:
         if was and now and was != now:
             yield Verdict("PL804", f"the prefix lies on {was}, the request went to {now}"), loss, "replica"
             return
-        if current.request.notes.get("evicted"):
+        if current.request.notes.get("evicted") or self._outgrown(previous):
             yield Verdict("PL803", "the server had evicted the prefix"), loss, "usage"
             return
         message = f"{usage.cached_tokens} cached tokens were measured where about {predicted} were there"
         yield Verdict("PL901", message, cap=Severity.WARNING, floor=Severity.WARNING), loss, "usage"
 
+    def _outgrown(self, previous: Prompt) -> bool:
+        """More was computed since the earlier request than the cache holds."""
+        since = self._computed - self._computed_at.get(previous.request.index, self._computed)
+        return self._kv_tokens is not None and since + previous.tokens > self._kv_tokens
+
     def _cold_burst(self, entry: Entry, match: Match) -> Iterator[Judged]:
         """Requests with one new prefix that start before the first can have written it."""
-        prompt = entry.prompt
+        prompt, nearest = entry.prompt, match.nearest
         request = prompt.request
-        nearest = match.nearest
-        if request.timestamp is None or nearest is None or nearest.prompt.request.timestamp is None:
+        if request.timestamp is None or nearest is None:
             return
-        shared = match.cached_chars // CHARS_PER_TOKEN
-        first = nearest.prompt.request
+        group = self._burst_of.get(nearest.prompt.request.index) or [nearest.prompt]
+        first = group[0].request
         wait = first.ttft_ms or first.latency_ms
-        if wait is None or shared < 1024 or first.session == request.session:
-            return
-        started = first.timestamp or 0.0
+        shared = match.cached_chars // CHARS_PER_TOKEN
         cold = request.usage is None or not request.usage.cached_tokens
-        if not cold or request.timestamp - started >= wait / 1000.0:
+        if wait is None or first.timestamp is None or shared < _BURST_TOKENS or not cold:
             return
-        burst = self._burst.setdefault(first.index, [])
-        burst.append(prompt)
-        if len(burst) == _BURST - 1:
-            verdict = Verdict(
-                "PL802",
-                f"{_BURST} requests with one new prefix started before the first had its first token",
-                cap=Severity.WARNING,
-            )
-            yield verdict, Loss(shared, prompt.tokens), "timestamp"
+        if request.timestamp - first.timestamp >= wait / 1000.0:
+            return
+        group.append(prompt)
+        self._burst_of[request.index] = self._burst_of[first.index] = group
+        if len(group) == _BURST:
+            message = f"{_BURST} requests with one new prefix started before the first had its first token"
+            yield Verdict("PL802", message, cap=Severity.WARNING), Loss(shared, prompt.tokens), "timestamp"
 
 
 def _reusable(previous: Prompt) -> int:

@@ -14,7 +14,8 @@ from importlib.util import find_spec
 
 from ..sessions.errors import ConfigError, SessileError
 from .command_line import CommandLine, parse_command_line
-from .config import LogConfig, ResolvedConfig, load_config
+from .config import LogConfig, ResolvedConfig, hand_down, load_config
+from .engine.engine_config import Device
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -27,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         line = parse_command_line(sys.argv[1:] if arguments is None else arguments)
         resolved = load_config(line.flags, os.environ, line.config_file)
+        hand_down(resolved, os.environ)
     except ConfigError as error:
         return _complain(str(error), EXIT_USAGE)
     try:
@@ -55,6 +57,10 @@ def _run(line: CommandLine, resolved: ResolvedConfig) -> int:
 
             findings = examine(resolved)
             print_report(findings, as_json=line.as_json)
+            if resolved.config.engine.device is Device.CUDA and not (is_broken(findings) or line.as_json):
+                from .doctor.cuda.report import main as test_gpu
+
+                return test_gpu()
             return EXIT_FAILED if is_broken(findings) else 0
         case _:
             raise AssertionError(f"the parser knows no command {line.command}")
@@ -78,7 +84,6 @@ def _log_to_stderr(config: LogConfig) -> None:
     logging.basicConfig(
         level=config.level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S"
     )
-    os.environ["SESSILE_LOG_LEVEL"] = config.level  # the engine's process reads it
     for noisy in ("uvicorn.error", "httpx", "asyncio"):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLogger().level))
 

@@ -18,10 +18,9 @@ FOLDERS = ("server", "sessions", "kernels", "prompt_lint", "bench_agent")
 LAYERS: tuple[tuple[str, int], ...] = (
     ("bench_agent", 1),
     ("server.app", 2),
-    *((f"server.{name}", 2) for name in ("composition", "lifecycle", "places", "progress", "doctor")),
+    *((f"server.{name}", 2) for name in ("composition", "front", "lifecycle", "places", "progress", "doctor")),
     *((f"server.{name}", 2) for name in ("command_line", "config", "model_list")),
     ("server.command_line", 2),
-    ("server.composition", 2),
     ("server.rpc", 3),
     ("server.web", 3),
     ("server.client", 3),

@@ -23,7 +23,7 @@ def message_of(row: object) -> Message:
     """
     if not isinstance(row, dict) or not isinstance(row.get("role"), str):
         raise Unusable("a message without a role")
-    role: str = _OTHER_ROLES.get(row["role"], row["role"])
+    role = str(_OTHER_ROLES.get(row["role"], row["role"]))
     content = row.get("content", row.get("parts"))
     spoken_by = row.get("name") if role == "tool" else None
     calls = [_openai_call(call) for call in row.get("tool_calls") or ()]

@@ -1,4 +1,4 @@
-"""Distributions as a user writes them: ``48``, ``uniform:0,0.4``, ``exp:0.2``, ``normal:100,20``, ``lognormal:40,0.8``."""
+"""Distributions as one writes them: ``48``, ``uniform:0,0.4``, ``exp:0.2``, ``normal:100,20``, ``lognormal:40,0.8``."""
 
 from __future__ import annotations
 

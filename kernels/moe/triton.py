@@ -29,7 +29,7 @@ _COLUMNS = 1024
 @triton.jit
 def _expert_weight(storages_ptr, expert, scale_offset, minimum_offset, FORM: tl.constexpr):
     """Pointers to an expert's weight, scales and minima. storages [experts] int64: addresses."""
-    base = tl.multiple_of(tl.load(storages_ptr + expert), 16)
+    base = tl.load(storages_ptr + expert)
     scales = base + scale_offset
     minima = base + minimum_offset
     if FORM == _DENSE:
@@ -42,7 +42,9 @@ def _expert_weight(storages_ptr, expert, scale_offset, minimum_offset, FORM: tl.
         scale_ptr = scales.to(tl.pointer_type(tl.float32))
     else:
         scale_ptr = scales.to(tl.pointer_type(tl.float16))
-    return weight_ptr, scale_ptr, minima.to(tl.pointer_type(tl.float16))
+    minimum_ptr = minima.to(tl.pointer_type(tl.float16))
+    # Each part starts at a multiple of 256 bytes; said of the pointers, since a cast forgets it.
+    return tl.multiple_of(weight_ptr, 16), tl.multiple_of(scale_ptr, 16), tl.multiple_of(minimum_ptr, 16)
 
 
 @triton.jit

@@ -24,6 +24,7 @@ from ..tile import dot, locate, narrow
 _LOG2_E = 1.4426950408889634
 _SPLITS_AT_ONCE = 16  # partial results that one step of the merge reads
 _MAX_SPLITS = 128
+_SEQUENCES_AT_LEAST = 64  # fewer are not worth a kernel of their own
 # Of rows that saw no key yet: finite, so that a difference of two is no NaN, and below any score.
 _NOTHING = tl.constexpr(-1.0e30)
 
@@ -139,7 +140,7 @@ def _split_length(context, NUM_SPLITS: tl.constexpr, SPLIT_KEYS: tl.constexpr, K
     return length
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows", "table_width"])
 def _decode(
     q_ptr,
     layer_ptr,
@@ -214,7 +215,7 @@ def _decode(
             tl.store(stats + 1, total, mask=real)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _merge_splits(
     partial_ptr,
     partial_stats_ptr,
@@ -268,7 +269,7 @@ def _merge_splits(
         tl.store(to, narrow(result, out_ptr.dtype.element_ty), mask=(dim < HEAD_DIM)[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_sequences", "num_tiles", "table_width"])
 def _extend(
     q_ptr,
     layer_ptr,
@@ -291,7 +292,7 @@ def _extend(
     KEYS: tl.constexpr,
     SPLIT_KEYS: tl.constexpr,
 ):
-    # One tile of rows and one key head a program; shapes as in _decode. The last tiles have the most keys: first they go.
+    # One tile of rows and one key head a program; shapes as in _decode. The last tiles, with the most keys, go first.
     GROUP: tl.constexpr = NUM_HEADS // NUM_KV_HEADS
     TOKENS: tl.constexpr = ROWS // GROUP
     kv_head = tl.program_id(0)
@@ -471,7 +472,7 @@ def _run_extend(
         tables.stride(0),
         shape.scale,
         **shape.constants(),
-        SEQUENCES=triton.next_power_of_2(sequences),
+        SEQUENCES=max(_SEQUENCES_AT_LEAST, triton.next_power_of_2(sequences)),
         ROWS=rows,
         KEYS=tile.keys,
         SPLIT_KEYS=config.split_keys if config.is_deterministic else 0,

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from .spans import Span, both_at
 
+_LONGEST = 140
 UUID = re.compile(r"\b[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}\b")
 ULID = re.compile(r"\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b")
 HEX = re.compile(r"\b(?:0x)?[0-9a-fA-F]{6,128}\b")
@@ -55,7 +56,7 @@ def ids_at(was: str, now: str, position: int) -> tuple[Span, Span] | None:
 
 
 def _hex_at(was: str, now: str, position: int) -> tuple[Span, Span] | None:
-    found = both_at(HEX, was, now, position)
+    found = both_at(HEX, was, now, position, _LONGEST)
     if not found or abs(len(found[0].text) - len(found[1].text)) > 1:
         return None
     mixed = [any(c.isdigit() for c in s.text) and any(c.isalpha() for c in s.text) for s in found]
@@ -64,7 +65,7 @@ def _hex_at(was: str, now: str, position: int) -> tuple[Span, Span] | None:
 
 def _tokens_at(was: str, now: str, position: int) -> tuple[Span, Span] | None:
     for pattern in (TOKEN, SHORT):
-        found = both_at(pattern, was, now, position)
+        found = both_at(pattern, was, now, position, _LONGEST)
         if found and looks_random(found[0].text) and looks_random(found[1].text):
             return found
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_REACH = 240
+_REACH = 72
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +17,10 @@ class Span:
     text: str
 
 
-def match_at(pattern: re.Pattern[str], text: str, position: int) -> Span | None:
+def match_at(pattern: re.Pattern[str], text: str, position: int, reach: int = _REACH) -> Span | None:
     """The match of `pattern` that covers `position` (or ends right there), searched on the text around it."""
-    start = max(0, position - _REACH)
-    window = text[start : position + _REACH]
+    start = max(0, position - reach)
+    window = text[start : position + reach]
     here = position - start
     touching = None
     for match in pattern.finditer(window):
@@ -33,9 +33,11 @@ def match_at(pattern: re.Pattern[str], text: str, position: int) -> Span | None:
     return touching
 
 
-def both_at(pattern: re.Pattern[str], was: str, now: str, position: int) -> tuple[Span, Span] | None:
+def both_at(
+    pattern: re.Pattern[str], was: str, now: str, position: int, reach: int = _REACH
+) -> tuple[Span, Span] | None:
     """Matches in both texts that cover the place where they part and have two values."""
-    a, b = match_at(pattern, was, position), match_at(pattern, now, position)
+    a, b = match_at(pattern, was, position, reach), match_at(pattern, now, position, reach)
     if a and b and a.text != b.text and a.start == b.start:
         return a, b
     return None

@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from .spans import Span, match_at
 
+_LONGEST = 2000
 URL = re.compile(r"(?:https?|s3|gs|ftp|blob|wss?)://[^\s\"'<>`\])}]+", re.IGNORECASE)
 SIGNING_KEY = re.compile(
     r"^(?:x-[\w-]*(?:sig|signature|date|expires|credential|token|signedheaders|algorithm)[\w-]*|"
@@ -21,7 +22,7 @@ SIGNING_KEY = re.compile(
 
 def signed_urls_at(was: str, now: str, position: int) -> tuple[Span, Span, list[str]] | None:
     """Two URLs of one resource at the place where texts part, and the query keys that changed; None otherwise."""
-    a, b = match_at(URL, was, position), match_at(URL, now, position)
+    a, b = match_at(URL, was, position, _LONGEST), match_at(URL, now, position, _LONGEST)
     if not a or not b or a.start != b.start or a.text == b.text:
         return None
     first, second = urlsplit(a.text), urlsplit(b.text)

@@ -37,7 +37,8 @@ USER_FIELD = re.compile(
     r"patient|student|employee|subscriber|buyer|seller|age|birthday|gender|title|department|workspace|persona|profile|"
     r"kunde|kundin|nutzer|benutzer|firma|mandant|konto|sprache|utilisateur|langue|entreprise|nom|"
     r"prénom|cliente|usuario|idioma|empresa|nombre|usuário|nome|utente|"
-    r"客户|用户|姓名|公司|语言|顧客|ユーザー|氏名|会社|клиент|пользователь|имя|компания|고객|사용자|이름)(?:[ _-](?:name|id|"
+    r"客户|用户|姓名|公司|语言|顧客|ユーザー|氏名|会社|клиент|пользователь|имя|компания|고객|사용자|이름)"
+    r"(?:[ _-](?:name|id|"
     r"e?mail|locale|profile|plan|tier|country|language|type|number|no|nr))?"
     r"['’]?s?\s*(?::|=|\bis\b|\bnamed\b|\bcalled\b|ist|heißt|est|s'appelle|es|se llama|é|：|\">|>)",
     _I,

@@ -90,10 +90,16 @@ class WhitespaceDrift:
     code: ClassVar[str] = "PL207"
 
     def judge(self, brk: Break) -> Verdict | None:
-        if brk.text and (_whole(brk.text, differs_in_white_space_only)):
+        if brk.text and _blank_at_place(brk.text) and _whole(brk.text, differs_in_white_space_only):
             was, now = brk.text.hunk
             return Verdict(self.code, "only white space differs", was=was.text, now=now.text, needs_loss=False)
         return None
+
+
+def _blank_at_place(change: TextChange) -> bool:
+    """White space, or an end, stands at the place in one of the two versions."""
+    at = change.position
+    return not change.was[at : at + 1].strip() or not change.now[at : at + 1].strip()
 
 
 class UnicodeDrift:

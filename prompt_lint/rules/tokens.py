@@ -30,7 +30,8 @@ class DuplicateBos:
         if doubles[0] == doubles[1] or previous[:1] != current[:1]:
             return None
         double, single = (previous, current) if doubles[0] else (current, previous)
-        if bos is None and double[2:34] != single[1:33]:
+        shared = min(len(double) - 2, len(single) - 1, 32)
+        if bos is None and double[2 : 2 + shared] != single[1 : 1 + shared]:
             return None
         return Verdict(self.code, "the start token stands twice", floor=Severity.ERROR, needs_loss=False)
 
@@ -66,7 +67,7 @@ class RetokenisationDrift:
             if second is None:
                 return None
             if len(second) >= len(first):
-                return second.startswith(first)
+                return second == first
         return False
 
     @staticmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Generator, Sequence
@@ -11,7 +12,7 @@ from typing import Any, TypedDict, Unpack
 import grpc
 import msgspec
 
-from ...sessions.errors import RequestError
+from ...sessions.errors import RequestError, SessileError
 from ...sessions.manager.requests import (
     Appended,
     AppendRequest,
@@ -38,6 +39,8 @@ from ..proto import session_pb2 as pb
 from .connection import Connection
 from .retry import RetryPolicy
 from .turn import AsyncTurn
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_TARGET = "127.0.0.1:50051"
 
@@ -174,8 +177,20 @@ class Opening:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._session is not None and not self._session.closed:
-            await self._session.close()
+        if self._session is not None:
+            await close_after_block(self._session, error)
+
+
+async def close_after_block(session: AsyncSession, error: BaseException | None) -> None:
+    """Close at the end of a ``with`` block, whose own error is not to be hidden by one of closing."""
+    if session.closed:
+        return
+    try:
+        await session.close()
+    except SessileError:
+        if error is None:
+            raise
+        logger.warning("session %s was not closed", session.session_id)
 
 
 class AsyncSession:
@@ -284,12 +299,19 @@ class AsyncSession:
             priority=options.get("priority", Priority.INTERACTIVE),
         )
         message = requests.write_generate(request)
-        return AsyncTurn(self._connection, message, options.get("timeout_s"), self._finished)
+        return AsyncTurn(self._connection, message, options.get("timeout_s"), self._finished, self._cancelled)
 
     def _finished(self, finished: TurnFinished) -> None:
         self._view = msgspec.structs.replace(
             self._view, version=finished.version, num_tokens=finished.num_tokens, num_turns=finished.turn
         )
+
+    async def _cancelled(self) -> None:
+        """A turn may be committed at the very moment in which it is cancelled: see what became of it."""
+        try:
+            await self.refresh()
+        except SessileError as error:
+            logger.info("session %s was not looked at after a cancelled turn: %s", self.session_id, error)
 
     def _change(self, options: ChangeOptions) -> dict[str, Any]:
         return {

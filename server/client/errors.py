@@ -23,7 +23,10 @@ class ConnectionLost(SessileError):
 
 
 class TurnInterrupted(ConnectionLost):
-    """A turn broke off after some of its tokens were delivered. Nothing of it is in the session."""
+    """A turn broke off after some of its tokens were delivered, and said something else when it ran again.
+
+    The session holds nothing of it, or all that the second run said if that was over already: refresh it to see.
+    """
 
 
 class DeadlineExceeded(SessileError):

@@ -22,6 +22,7 @@ from .asynchronous import (
     ChangeOptions,
     GenerateOptions,
     TurnOptions,
+    close_after_block,
 )
 from .retry import RetryPolicy
 from .turn import AsyncTurn
@@ -34,6 +35,7 @@ class _LoopThread:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(_on_loop_error)
         self._thread = threading.Thread(target=self._loop.run_forever, name="sessile-client", daemon=True)
         self._thread.start()
 
@@ -58,6 +60,12 @@ class _LoopThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+def _on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Every loop of a process that uses grpc.aio is woken for each one's events; those woken for nothing say so."""
+    if not isinstance(context.get("exception"), BlockingIOError):
+        loop.default_exception_handler(context)
 
 
 class SessionClient:
@@ -146,8 +154,7 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._session.closed:
-            self.close()
+        self._loop.run(close_after_block(self._session, error))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.session_id} version {self.version}>"

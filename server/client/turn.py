@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from types import TracebackType
 
@@ -18,7 +18,8 @@ class AsyncTurn:
 
     If the connection breaks, or the engine behind it restarts, the request is sent again under its id: a turn that was
     committed is told again by the server, another one runs again with the same seed, and what was delivered before is
-    skipped. Closing it (or the end of ``async with``) before the end cancels the turn; the session stays as it was.
+    skipped. Closing it (or the end of ``async with``) before the end cancels the turn; the session stays as it was,
+    unless the turn was over on the server already.
     """
 
     def __init__(
@@ -27,11 +28,14 @@ class AsyncTurn:
         message: pb.GenerateRequest,
         timeout_s: float | None,
         on_finished: Callable[[TurnFinished], None],
+        on_cancelled: Callable[[], Awaitable[None]],
     ) -> None:
         self._connection = connection
         self._message = message
         self._timeout_s = timeout_s
         self._on_finished = on_finished
+        self._on_cancelled = on_cancelled
+        self._started = False
         self._delivered = _Delivered()
         self._finished: TurnFinished | None = None
         self._deltas = self._run()
@@ -51,8 +55,11 @@ class AsyncTurn:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Cancel the turn if it still runs."""
+        """Cancel the turn if it still runs. The session's view then tells whether the server was quicker."""
         await self._deltas.aclose()
+        if self._started and self._finished is None:
+            self._started = False
+            await self._on_cancelled()
 
     async def wait(self) -> TurnFinished:
         """Read what is left of the turn; returns its end."""
@@ -82,6 +89,7 @@ class AsyncTurn:
         return self._finished
 
     async def _run(self) -> AsyncGenerator[TextDelta, None]:
+        self._started = True
         attempt = 1
         while True:
             try:
@@ -115,12 +123,16 @@ class _Delivered:
 
     def __init__(self) -> None:
         self.token_ids: list[int] = []
-        self.text = ""
-        self._tokens_told = 0
-        self._characters_told = 0
+        self._pieces: list[str] = []
+        self._known_ids: tuple[int, ...] = ()  # told by earlier attempts, not yet by this one
+        self._known_text = ""
+
+    @property
+    def text(self) -> str:
+        return "".join(self._pieces)
 
     def start_again(self) -> None:
-        self._tokens_told = self._characters_told = 0
+        self._known_ids, self._known_text = tuple(self.token_ids), self.text
 
     def fresh(self, delta: TextDelta) -> TextDelta:
         """The part of a delta that the caller has not seen.
@@ -128,20 +140,21 @@ class _Delivered:
         Raises:
             TurnInterrupted: the turn says something else this time.
         """
-        known_ids = self.token_ids[self._tokens_told : self._tokens_told + len(delta.token_ids)]
-        known_text = self.text[self._characters_told : self._characters_told + len(delta.text)]
-        if tuple(known_ids) != delta.token_ids[: len(known_ids)] or not delta.text.startswith(known_text):
+        num_ids = min(len(delta.token_ids), len(self._known_ids))
+        num_characters = min(len(delta.text), len(self._known_text))
+        if delta.token_ids[:num_ids] != self._known_ids[:num_ids] or not self._known_text.startswith(
+            delta.text[:num_characters]
+        ):
             raise TurnInterrupted(
                 f"the turn broke off after {len(self.token_ids)} tokens and goes on otherwise when it runs again",
-                remedy="drop what was read and send the request again under a new id",
+                remedy="drop what was read, refresh the session, and send the request again under a new id",
             )
-        self._tokens_told += len(delta.token_ids)
-        self._characters_told += len(delta.text)
+        self._known_ids, self._known_text = self._known_ids[num_ids:], self._known_text[num_characters:]
         fresh = TextDelta(
-            text=delta.text[len(known_text) :],
-            token_ids=delta.token_ids[len(known_ids) :],
-            logprobs=delta.logprobs[len(known_ids) :],
+            text=delta.text[num_characters:],
+            token_ids=delta.token_ids[num_ids:],
+            logprobs=delta.logprobs[num_ids:],
         )
         self.token_ids += fresh.token_ids
-        self.text += fresh.text
+        self._pieces.append(fresh.text)
         return fresh

@@ -40,7 +40,12 @@ def _device(wanted: Device) -> Finding:
 def _kernels(device: str) -> Finding:
     from ...kernels.backend import Implementation, select
 
-    selection = select(device)
+    try:
+        selection = select(device)
+    except ValueError as error:
+        return Finding(
+            topic="kernels", found=str(error), health=Health.BROKEN, remedy="give --cpu-features less, or leave it out"
+        )
     served: dict[str, list[str]] = {}
     for op, line in selection.describe().items():
         served.setdefault(line, []).append(op)

@@ -88,7 +88,7 @@ def prepare_embedded(cache_dir: Path, progress: Progress, package: ModelPackage 
     except OSError as error:
         raise ModelError(
             f"the model cache {folder.parent} cannot be written: {error.strerror or error}",
-            remedy="free some space, or set XDG_CACHE_HOME to a folder that can be written",
+            remedy="free some space, or set SESSILE_CACHE_DIR to a folder that can be written",
         ) from error
 
 

@@ -22,7 +22,7 @@ _HUB_FILES = [
     "special_tokens_map.json",
     "chat_template.json",
     "chat_template.jinja",
-    "*.safetensors",
+    "model*.safetensors",
     "model.safetensors.index.json",
 ]
 
@@ -50,7 +50,9 @@ def unwatched(stage: str, fraction: float) -> None:
 
 
 def default_cache_dir() -> Path:
-    """``$XDG_CACHE_HOME/sessile``, or ``~/.cache/sessile``."""
+    """``$SESSILE_CACHE_DIR``, or ``$XDG_CACHE_HOME/sessile``, or ``~/.cache/sessile``."""
+    if own := os.environ.get("SESSILE_CACHE_DIR"):
+        return Path(own)
     configured = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(configured) if configured else Path.home() / ".cache") / "sessile"
 

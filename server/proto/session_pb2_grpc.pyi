@@ -25,7 +25,7 @@ same request may succeed later.
 
 from collections import abc as _abc
 from grpc import aio as _aio
-from sessile.server.proto import session_pb2 as _session_pb2
+from . import session_pb2 as _session_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys

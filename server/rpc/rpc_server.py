@@ -40,6 +40,8 @@ class RpcServer:
                 ("grpc.so_reuseport", 0),  # a second server on the port is an error, not a lottery
                 ("grpc.max_receive_message_length", max_message_bytes),
                 ("grpc.max_send_message_length", -1),
+                ("grpc.keepalive_time_ms", 60_000),  # a client whose machine is gone ends its turn
+                ("grpc.keepalive_timeout_ms", 20_000),
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
             ],

@@ -102,7 +102,8 @@ class ScriptedEngine:
         said = script.token_ids
         limit = self.info.context_length - len(turn.token_ids)
         most = min(limit, turn.sampling.max_tokens or limit)
-        reason = FinishReason.LENGTH if len(said) > most or said[-1] != self.eos_token_id else FinishReason.STOP
+        ends = {*turn.sampling.stop_token_ids, *(() if turn.sampling.ignore_eos else turn.eos_token_ids)}
+        reason = FinishReason.LENGTH if len(said) > most or said[-1] not in ends else FinishReason.STOP
         said = said[:most]
         sources = self._sources(turn)
         for start in range(0, len(said), script.tokens_a_step):

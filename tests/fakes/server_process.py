@@ -98,6 +98,11 @@ class ServerProcess:
         """SIGTERM; returns the exit status."""
         assert self._process is not None
         self._process.terminate()
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait for the end; returns the exit status."""
+        assert self._process is not None
         return self._process.wait(timeout=60)
 
     def tail(self) -> str:

@@ -1,7 +1,7 @@
 """Reads the cases that are data files: one folder a rule, `clean-…` files must give nothing.
 
-Two forms: the long one, with every request in full, and a short one in which `{{RULES}}`, `{{DOC}}`, `{{LOG}}` and `{{TOOLS}}`
-stand for long texts and `expect` lists the findings: `[rule, severity, pair or null, path]`.
+Two forms: the long one, with every request in full, and a short one in which `{{RULES}}`, `{{DOC}}`, `{{LOG}}` and
+`{{TOOLS}}` stand for long texts and `expect` lists the findings: `[rule, severity, pair or null, path]`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,20 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
+from sessile.prompt_lint import diagnose
+from sessile.prompt_lint.code.analysis import Language, analyse_source
 from sessile.prompt_lint.engine import TraceLinter, TraceOptions
 from sessile.prompt_lint.findings import Finding
+from sessile.prompt_lint.inputs import gather
 from sessile.prompt_lint.rendering import ChatTemplate
-from sessile.prompt_lint.request import Request, shape_of
+from sessile.prompt_lint.request import Request, Usage, shape_of
+from sessile.prompt_lint.run import Check, CheckOptions
+from sessile.prompt_lint.selection import Selection
 
 CASES = Path(__file__).parent / "cases"
 
@@ -103,7 +109,9 @@ class Case:
         if isinstance(at, dict):
             return [Expected(expect["rule"], expect["severity"], None, None, line=at["line"])]
         places = [
-            Expected(expect["rule"], expect["severity"], tuple(a["pair"]), a.get("path") or a["parameters"][0], a.get("char"))
+            Expected(
+                expect["rule"], expect["severity"], tuple(a["pair"]), a.get("path") or a["parameters"][0], a.get("char")
+            )
             for a in at
         ]
         return places or [Expected(expect["rule"], expect["severity"], None, None)]
@@ -157,7 +165,8 @@ def _dress(request: Request, content: dict[str, Any], i: int) -> None:
     if i < len(responses):
         request.response_text = responses[i]
     for key, values in content.get("each", {}).items():
-        setattr(request, key, values[i])
+        value = values[i]
+        setattr(request, key, Usage(*value) if key == "usage" and value is not None else value)
 
 
 def lint_trace(content: dict[str, Any]) -> list[Finding]:
@@ -175,8 +184,28 @@ def lint_trace(content: dict[str, Any]) -> list[Finding]:
         decode=decode,
         bos_token_id=content.get("bos_token_id"),
         profile=content.get("profile"),
+        kv_tokens=content.get("kv_tokens"),
+        extra_rules=frozenset(content.get("extra_rules", [])),
     )
     return TraceLinter(options).feed_all(requests_of(content))
+
+
+def lint_case(case: Case) -> list[Finding]:
+    """Findings of a case of either kind."""
+    if case.is_trace:
+        return lint_trace(case.content)
+    if case.content["kind"] == "file":
+        return lint_file(case.content["file"], case.content["text"])
+    return analyse_source("case", case.content["code"], Language(case.content["language"]))
+
+
+def lint_file(name: str, text: str) -> list[Finding]:
+    """Findings of a file with a name and a text, through the whole check."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        path.write_bytes(text.encode())
+        options = CheckOptions(Selection.of(), TraceOptions())
+        return Check(options).run(gather([str(path)], [])).findings
 
 
 def matches(finding: Finding, wanted: Expected) -> bool:
@@ -193,10 +222,11 @@ def matches(finding: Finding, wanted: Expected) -> bool:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """`trace_case` and `code_case` run over the data files of their kind."""
-    for name, is_trace in (("trace_case", True), ("code_case", False)):
+    """`trace_case`, `code_case` and `file_case` run over the data files of their kind."""
+    for kind in ("trace", "code", "file"):
+        name = f"{kind}_case"
         if name in metafunc.fixturenames:
-            cases = [c for c in all_cases() if c.is_trace is is_trace]
+            cases = [c for c in all_cases() if c.content["kind"] == kind]
             metafunc.parametrize(name, cases, ids=[c.name for c in cases])
 
 
@@ -214,11 +244,39 @@ def judge_case() -> Callable[[Case], list[str]]:
 
 def differences(case: Case) -> list[str]:
     """What a case gives that it should not, and the other way round."""
-    found, wanted = lint_trace(case.content), case.expected()
+    found, wanted = lint_case(case), case.expected()
     shown = [
-        f"{f.rule} {f.severity.word} {f.pair} {f.location.path} {f.location.line} {f.location.char} -{f.cost.tokens}: {f.message}"
+        f"{f.rule} {f.severity.word} {f.pair} {f.location.path} {f.location.line} {f.location.char}"
+        f" -{f.cost.tokens}: {f.message}"
         for f in found
     ]
     if len(found) == len(wanted) and all(matches(f, w) for f, w in zip(found, wanted, strict=True)):
         return []
     return [*(f"wanted {w}" for w in wanted), *(f"found {s}" for s in shown), "different"]
+
+
+_NOT_OF_A_PAIR = ("PL407", "PL6", "PL706", "PL8", "PL9")
+
+
+@pytest.fixture(scope="session")
+def pairs_of_case() -> Callable[[Case], list[bool]]:
+    """For each pair that a case expects: whether `diagnose` names its rule and place."""
+
+    def judge(case: Case) -> list[bool]:
+        if not case.is_trace or case.is_clean or case.rule.startswith(_NOT_OF_A_PAIR):
+            return []
+        sessions, template = case.content.get("sessions"), case.content.get("chat_template")
+        outcomes = []
+        for wanted in case.expected():
+            if wanted.pair is None:
+                continue
+            before, after = (requests_of(case.content)[i] for i in wanted.pair)
+            same = not sessions or sessions[wanted.pair[0]] == sessions[wanted.pair[1]]
+            given = ChatTemplate(template) if template else None
+            found = diagnose(before, after, template=given, same_session=same)
+            outcomes.append(
+                found is not None and found.rule == wanted.rule and wanted.path in (None, found.location.path)
+            )
+        return outcomes
+
+    return judge

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from sessile.sessions.errors import ModelChanged, RequestError, StaleVersion
 from sessile.sessions.session import (
     EMPTY_LOG,

@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable
 
 from ..block_pool import BlockPool
 from .index_log import Record, RecordKind
-
-
-class Stored(NamedTuple):
-    """Where the bytes of a key are and what their checksum is."""
-
-    slot: int
-    checksum: int
 
 
 class Catalogue:
@@ -26,29 +18,27 @@ class Catalogue:
     def __init__(self, num_slots: int) -> None:
         self.num_slots = num_slots
         self._pool = BlockPool(num_slots)
-        self._entries: OrderedDict[bytes, Stored] = OrderedDict()  # the least recently used first
+        self._entries: OrderedDict[bytes, Record] = OrderedDict()  # the least recently used first
         self.num_evicted = 0
 
     @classmethod
     def replay(cls, num_slots: int, records: Iterable[Record]) -> Catalogue:
         """What a log's ``records`` come to; blocks in slots from ``num_slots`` on are left out."""
-        by_slot: dict[int, Record] = {}
-        slot_of: dict[bytes, int] = {}
-        for record in records:
-            old_slot = slot_of.pop(record.key, None)
-            if old_slot is not None:
-                by_slot.pop(old_slot, None)
-            if record.kind is RecordKind.STORED and record.slot < num_slots:
-                replaced = by_slot.pop(record.slot, None)
-                if replaced is not None:
-                    slot_of.pop(replaced.key, None)
-                by_slot[record.slot] = record
-                slot_of[record.key] = record.slot
         catalogue = cls(num_slots)
-        taken = catalogue._pool.allocate(num_slots)
-        catalogue._pool.release(slot for slot in reversed(taken) if slot not in by_slot)
-        for slot, record in by_slot.items():
-            catalogue._entries[record.key] = Stored(slot, record.checksum)
+        entries = catalogue._entries
+        key_in: dict[int, bytes] = {}
+        for record in records:
+            old = entries.pop(record.key, None)
+            if old is not None:
+                del key_in[old.slot]
+            if record.kind is RecordKind.STORED and record.slot < num_slots:
+                replaced = key_in.get(record.slot)
+                if replaced is not None:
+                    del entries[replaced]
+                key_in[record.slot] = record.key
+                entries[record.key] = record
+        slots = catalogue._pool.allocate(num_slots)
+        catalogue._pool.release(slot for slot in reversed(slots) if slot not in key_in)
         return catalogue
 
     def __len__(self) -> int:
@@ -68,7 +58,7 @@ class Catalogue:
         self._entries.move_to_end(key)
         return True
 
-    def begin_read(self, key: bytes) -> Stored | None:
+    def begin_read(self, key: bytes) -> Record | None:
         """Where ``key`` is; its slot is not written to before ``end_read``."""
         stored = self._entries.get(key)
         if stored is not None:
@@ -76,7 +66,7 @@ class Catalogue:
             self._pool.retain([stored.slot])
         return stored
 
-    def end_read(self, stored: Stored) -> None:
+    def end_read(self, stored: Record) -> None:
         self._pool.release([stored.slot])
 
     def claim_slot(self) -> int | None:
@@ -95,33 +85,29 @@ class Catalogue:
         """End a claim without an entry."""
         self._pool.release([slot])
 
-    def put(self, key: bytes, slot: int, checksum: int) -> None:
-        """``key``'s bytes are in the claimed ``slot``."""
-        self.remove(key)
-        self._entries[key] = Stored(slot, checksum)
+    def put(self, stored: Record) -> None:
+        """The bytes of ``stored.key`` are in the slot that was claimed for them."""
+        self.remove(stored.key)
+        self._entries[stored.key] = stored
 
-    def remove(self, key: bytes) -> Stored | None:
+    def remove(self, key: bytes) -> Record | None:
         """Forget ``key``; returns what it was, None if it was not there."""
         stored = self._entries.pop(key, None)
         if stored is not None:
             self._pool.release([stored.slot])
         return stored
 
-    def remove_if(self, key: bytes, stored: Stored) -> bool:
-        """Forget ``key`` if it is still what ``stored`` says."""
-        return self._entries.get(key) == stored and self.remove(key) is not None
+    def remove_if(self, stored: Record) -> bool:
+        """Forget ``stored.key`` if it is still where ``stored`` says."""
+        return self._entries.get(stored.key) == stored and self.remove(stored.key) is not None
 
     def clear(self) -> None:
         for key in list(self._entries):
             self.remove(key)
 
-    def items(self) -> Iterator[tuple[bytes, Stored]]:
-        """The least recently used first."""
-        return iter(self._entries.items())
-
     def records(self) -> list[Record]:
-        """A log's records that come to this catalogue, order of use included."""
-        return [Record(RecordKind.STORED, stored.slot, stored.checksum, key) for key, stored in self._entries.items()]
+        """All entries, the least recently used first: a log of these comes to this catalogue."""
+        return list(self._entries.values())
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless pool and entries agree. For tests: visits every slot."""

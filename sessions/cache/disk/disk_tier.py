@@ -19,9 +19,9 @@ from xxhash import xxh3_64_intdigest
 from ..breaker import CircuitBreaker
 from ..keys import KVFingerprint
 from ..tiers import Bandwidth, Block, Entry, LoadOutcome, Tier, TierStats
-from .catalogue import Stored
 from .config import DiskConfig
 from .folder import DataFolder
+from .index_log import Record
 from .namespace import Namespace
 from .write_queue import WriteQueue
 from .writer import Writer
@@ -112,7 +112,9 @@ class DiskTier:
         with self._lock:
             for key in keys:
                 self._queue.cancel(key)
-                self._forget(key, self._namespace.catalogue.remove(key))
+                stored = self._namespace.catalogue.remove(key)
+                if stored is not None:
+                    self._writer.note_dropped(stored)
 
     def stats(self) -> TierStats:
         with self._lock:
@@ -153,9 +155,13 @@ class DiskTier:
         self._note_load(outcomes, self._clock() - started)
         return outcomes
 
-    def sync(self) -> None:
-        """Return when all that was taken is on the disk, or lost and counted."""
+    def flush(self) -> None:
+        """Return when all that was taken is in the kernel's hands (it outlives this process), or lost and counted."""
         self._queue.wait_until_empty()
+
+    def sync(self) -> None:
+        """Return when all that was taken is on the disk (it outlives the machine), or lost and counted."""
+        self.flush()
         self._writer.sync()
 
     def close(self) -> None:
@@ -186,12 +192,12 @@ class DiskTier:
         if stored is None:
             return LoadOutcome.MISS
         try:
-            return self._read_stored(entry.key, stored, block)
+            return self._read_stored(stored, block)
         finally:
             with self._lock:
                 namespace.catalogue.end_read(stored)
 
-    def _read_stored(self, key: bytes, stored: Stored, block: Block) -> LoadOutcome:
+    def _read_stored(self, stored: Record, block: Block) -> LoadOutcome:
         try:
             whole = self._namespace.segments.read(stored.slot, block)
         except FileNotFoundError:
@@ -203,17 +209,12 @@ class DiskTier:
             return LoadOutcome.ERROR
         with self._lock:
             self._read_breaker.succeeded()
-        if whole and xxh3_64_intdigest(block) == stored.checksum:
+        if whole and xxh3_64_intdigest(block.data) == stored.checksum:
             return LoadOutcome.HIT
         with self._lock:
-            if self._namespace.catalogue.remove_if(key, stored):
-                self._forget(key, stored)
+            if self._namespace.catalogue.remove_if(stored):
+                self._writer.note_dropped(stored)
         return LoadOutcome.CORRUPT
-
-    def _forget(self, key: bytes, stored: Stored | None) -> None:
-        """Let the log say that ``key``, removed from the catalogue, is gone."""
-        if stored is not None:
-            self._writer.note_dropped(key, stored)
 
     def _note_load(self, outcomes: list[LoadOutcome], seconds: float) -> None:
         hits = outcomes.count(LoadOutcome.HIT)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 
 from ...errors import ConfigError
 from ..keys import KVFingerprint
@@ -74,15 +73,17 @@ class Namespace:
 
     def _leave_out_lost_slots(self) -> None:
         """Forget blocks that lie behind the end of their file."""
-        keys: defaultdict[int, list[tuple[int, bytes]]] = defaultdict(list)
-        for key, stored in self.catalogue.items():
-            keys[self.segments.segment_of(stored.slot)].append((stored.slot, key))
-        for segment, slots in keys.items():
-            end = segment * self._shape.slots_per_segment + self.segments.num_whole_slots(segment)
-            lost = [key for slot, key in slots if slot >= end]
-            self.num_damaged += len(lost)
-            for key in lost:
-                self.catalogue.remove(key)
+        lost: list[bytes] = []
+        ends: dict[int, int] = {}  # segment -> the first slot behind its end
+        for stored in self.catalogue.records():
+            segment = self.segments.segment_of(stored.slot)
+            if segment not in ends:
+                ends[segment] = segment * self._shape.slots_per_segment + self.segments.num_whole_slots(segment)
+            if stored.slot >= ends[segment]:
+                lost.append(stored.key)
+        for key in lost:
+            self.catalogue.remove(key)
+        self.num_damaged += len(lost)
 
     # -- what the writer thread does --------------------------------------------------------------------------------
 

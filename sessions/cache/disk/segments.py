@@ -45,7 +45,7 @@ class Segments:
     def write(self, slot: int, block: Block) -> None:
         """Put ``block``, ``block_bytes`` long, into ``slot``. Raises: OSError; the slot then holds nothing."""
         segment, offset = self._place(slot)
-        write_fully(self._open(segment, os.O_CREAT).number, memoryview(block), offset)
+        write_fully(self._open(segment, os.O_CREAT).number, block.data, offset)
         with self._lock:
             self._unsynced.add(segment)
 
@@ -57,7 +57,7 @@ class Segments:
         """
         segment, offset = self._place(slot)
         file = self._open(segment, 0)
-        view = memoryview(block)
+        view = block.data
         while view:
             count = os.preadv(file.number, [view], offset)
             if count == 0:

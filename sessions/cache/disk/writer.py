@@ -13,7 +13,6 @@ from xxhash import xxh3_64_intdigest
 
 from ..breaker import CircuitBreaker
 from ..tiers import Bandwidth, Block
-from .catalogue import Stored
 from .index_log import Record, RecordKind
 from .namespace import Namespace
 from .write_queue import WriteQueue
@@ -69,9 +68,9 @@ class Writer:
         """Why writing is paused; empty when it works. Under the lock."""
         return self._breaker.reason
 
-    def note_dropped(self, key: bytes, stored: Stored) -> None:
-        """The log shall say that ``key`` is gone. Under the lock."""
-        self._dropped.append(Record(RecordKind.DROPPED, stored.slot, stored.checksum, key))
+    def note_dropped(self, stored: Record) -> None:
+        """The log shall say that ``stored`` is gone. Under the lock."""
+        self._dropped.append(stored._replace(kind=RecordKind.DROPPED))
 
     def sync(self) -> None:
         """Return when what was written is on the disk, or could not be."""
@@ -94,7 +93,7 @@ class Writer:
             self._queue.abandon()
 
     def _write(self, batch: list[tuple[bytes, Block]]) -> None:
-        claims: dict[bytes, Stored] = {}
+        claims: list[Record] = []
         try:
             if (batch or self._dropped) and self._may_try(len(batch)):
                 started = time.perf_counter()
@@ -104,7 +103,7 @@ class Writer:
                 self._settle(claims, time.perf_counter() - started)
         except OSError as error:
             with self._lock:
-                for stored in claims.values():
+                for stored in claims:
                     self._namespace.catalogue.give_back(stored.slot)
                 self._counts.rejected += len(batch)
             self._failed(error)
@@ -129,7 +128,7 @@ class Writer:
                 self._dropped.clear()
             self._namespace.begin_anew()
 
-    def _write_blocks(self, batch: list[tuple[bytes, Block]], claims: dict[bytes, Stored]) -> None:
+    def _write_blocks(self, batch: list[tuple[bytes, Block]], claims: list[Record]) -> None:
         """Write each block into a slot of its own and note it in ``claims``. Raises: OSError."""
         for key, block in batch:
             with self._lock:
@@ -137,31 +136,30 @@ class Writer:
                 if slot is None:
                     self._counts.rejected += 1
                     continue
-            claims[key] = Stored(slot, xxh3_64_intdigest(block))
+            claims.append(Record(RecordKind.STORED, slot, xxh3_64_intdigest(block.data), key))
             self._namespace.make_room(slot)
             self._namespace.segments.write(slot, block)
 
-    def _append(self, claims: dict[bytes, Stored]) -> None:
+    def _append(self, claims: list[Record]) -> None:
         """Log the drops noted so far, then the new blocks. Raises: OSError."""
         with self._lock:
             dropped = list(self._dropped)
-        stored = [Record(RecordKind.STORED, place.slot, place.checksum, key) for key, place in claims.items()]
-        self._namespace.log.append(dropped + stored)
+        self._namespace.log.append(dropped + claims)
         with self._lock:
             del self._dropped[: len(dropped)]
 
-    def _settle(self, claims: dict[bytes, Stored], seconds: float) -> None:
+    def _settle(self, claims: list[Record], seconds: float) -> None:
         """What was written can be found from now on, unless it was dropped in the meantime."""
         num_bytes = len(claims) * self._namespace.block_bytes
         with self._lock:
             self._breaker.succeeded()
-            for key, stored in claims.items():
-                if self._queue.still_wanted(key):
-                    self._namespace.catalogue.put(key, stored.slot, stored.checksum)
+            for stored in claims:
+                if self._queue.still_wanted(stored.key):
+                    self._namespace.catalogue.put(stored)
                     self._counts.stored += 1
                 else:
                     self._namespace.catalogue.give_back(stored.slot)
-                    self.note_dropped(key, stored)
+                    self.note_dropped(stored)
             self._counts.written_bytes += num_bytes
             self.bandwidth.observe(num_bytes, seconds)
 

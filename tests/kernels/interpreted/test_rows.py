@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from closeness import assert_close
+
 from sessile.kernels import silu_mul
 from sessile.kernels.attention_batch import AttentionBatch
 from sessile.kernels.kv_copy import reference as copies_in_torch

@@ -161,6 +161,19 @@ async def test_closing_a_turn_cancels_it_on_the_engine(front: Any) -> None:
         assert (await session.generate(messages="x").wait()).turn == 1
 
 
+async def test_the_next_turn_may_follow_a_cancelled_one_at_once(front: Any) -> None:
+    """Never a session that is busy with a turn which its own client has just given up."""
+    async with front.client() as client, client.open() as session:
+        for attempt in range(30):
+            held = attempt % 2 == 1  # in its middle; else somewhere on its way to the end
+            front.engine.will_say([64, 65, 66, 257], gate=asyncio.Event() if held else None)
+            turn = session.generate(messages="x")
+            for _ in range(1 if held else 1 + attempt % 4):
+                await anext(turn, None)
+            await turn.aclose()
+            await session.generate(messages="y").wait()
+
+
 async def test_a_deadline_cancels_the_turn(front: Any) -> None:
     async with front.client() as client, client.open() as session:
         front.engine.will_say([64, 65, 257], gate=asyncio.Event())
@@ -187,7 +200,7 @@ async def test_an_engine_that_dies_in_mid_turn_costs_nothing(front: Any) -> None
 async def test_a_turn_that_goes_on_otherwise_is_interrupted(front: Any) -> None:
     async with front.client() as client, client.open() as session:
         front.engine.will_say([64, 65, 66, 257], fail_after=2)
-        front.engine.will_say([64, 70, 66, 257], tokens_a_step=3)
+        front.engine.will_say([64, 70, 66, 257], tokens_a_step=2, gate=asyncio.Event())
         with pytest.raises(TurnInterrupted):
             await session.generate(messages="x").wait()
         await front.engine.idle.wait()
@@ -255,6 +268,15 @@ async def test_no_server_is_a_connection_lost(front: Any) -> None:
             await client.open()
         assert front.sleeps.seconds == [0.2, 0.4, 0.8, 1.6, 3.2]
         await front.server.stop(0)
+
+
+async def test_the_blocks_own_error_counts(front: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async with AsyncSessionClient(front.target, retry=NO_RETRIES) as client:
+        with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the block is what is tested
+            async with client.open():
+                await front.server.stop(0)
+                raise ZeroDivisionError
+        assert "was not closed" in caplog.text
 
 
 def _converse(target: str) -> list[str]:

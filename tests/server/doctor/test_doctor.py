@@ -12,13 +12,18 @@ from sessile.server.config import load_config
 from sessile.server.doctor import software
 from sessile.server.doctor.finding import Finding, Health
 from sessile.server.doctor.report import examine, is_broken, print_report
+from sessile.server.model.source import default_cache_dir
 from sessile.server.places import listen
 
 
 @pytest.fixture
 def flags(tmp_path, monkeypatch):
-    """A configuration that is right on any machine, and an empty cache folder."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    """A configuration that is right on any machine, and a cache folder without models."""
+    kernels = default_cache_dir() / "kernels"  # to build them takes long: those of the user serve
+    kernels.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "kernels").symlink_to(kernels)
+    monkeypatch.setenv("SESSILE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "200")
     return {"data_dir": str(tmp_path / "data"), "http_port": "0", "grpc_port": "0", "device": "cpu"}
 

@@ -60,7 +60,6 @@ def test_rope_as_older_and_newer_files_write_it() -> None:
         ({"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "mscale": 1.0}}, "rope_scaling.mscale"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         ({"rope_theta": 0.0}, "rope"),
-        ({"quantization_config": {"quant_method": "bitsandbytes"}}, "quantization_config"),
     ],
 )
 def test_what_cannot_be_computed_is_named(change: dict[str, Any], field: str) -> None:

@@ -311,3 +311,12 @@ def test_an_unknown_architecture_names_the_known_ones(tmp_path: Path) -> None:
     Checkpoint(path, transformers.LlamaConfig(**SIZES), Type.F32, "gpt-neox").write()
     with pytest.raises(ModelError, match=r"gpt-neox.*known are llama"):
         config_from_gguf(GGUFFile(path))
+
+
+def test_a_part_of_a_split_model_has_a_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    checkpoint = Checkpoint(path, transformers.LlamaConfig(**SIZES), Type.F32, "llama")
+    checkpoint.write(lambda writer: writer.add_uint16("split.count", 3))
+    with pytest.raises(ModelError, match="one of 3 parts") as caught:
+        config_from_gguf(GGUFFile(path))
+    assert caught.value.remedy

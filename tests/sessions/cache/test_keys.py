@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from sessile.sessions.cache.keys import KEY_BYTES, BlockKeys, KVFingerprint
 from sessile.sessions.cache.token_key import pack_tokens
 

@@ -12,6 +12,7 @@ import msgspec
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, precondition, rule
+
 from sessile.sessions.errors import RequestError
 from sessile.sessions.messages import Message, Role
 from sessile.sessions.session import (

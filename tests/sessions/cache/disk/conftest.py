@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from sessile.sessions.cache.disk import DiskConfig, DiskTier
 from sessile.sessions.cache.keys import KVFingerprint
 from sessile.sessions.cache.tiers import Block, Entry, LoadOutcome

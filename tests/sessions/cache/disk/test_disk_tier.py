@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from sessile.sessions.cache.disk import DiskConfig
 from sessile.sessions.cache.disk.index_log import HEADER_BYTES, RECORD_BYTES
 from sessile.sessions.cache.disk.segments import Segments

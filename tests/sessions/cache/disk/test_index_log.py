@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from sessile.sessions.cache.disk.index_log import (
     HEADER_BYTES,
     RECORD_BYTES,

@@ -1,0 +1,123 @@
+"""From a source file to findings."""
+
+from __future__ import annotations
+
+import enum
+import re
+from pathlib import PurePath
+
+from ..errors import UnusableInput
+from ..findings import Finding, Location
+from ..rules.catalogue import CATALOGUE
+from .edits import edits_for
+from .flow import Flow
+from .javascript.parser import read_javascript
+from .line_flow import GO, RUST, analyse_lines
+from .python_ir import read_python
+from .templates import analyse_jinja, analyse_prompt_file
+from .verdicts import CodeHit
+
+
+class Language(enum.Enum):
+    """A kind of source."""
+
+    PYTHON = "python"
+    TYPESCRIPT = "typescript"
+    GO = "go"
+    RUST = "rust"
+    JINJA = "jinja"
+    PROMPT = "prompt"
+
+
+_SUFFIXES = {
+    ".py": Language.PYTHON,
+    ".pyi": None,
+    ".ts": Language.TYPESCRIPT,
+    ".tsx": Language.TYPESCRIPT,
+    ".mts": Language.TYPESCRIPT,
+    ".cts": Language.TYPESCRIPT,
+    ".js": Language.TYPESCRIPT,
+    ".jsx": Language.TYPESCRIPT,
+    ".mjs": Language.TYPESCRIPT,
+    ".cjs": Language.TYPESCRIPT,
+    ".go": Language.GO,
+    ".rs": Language.RUST,
+    ".jinja": Language.JINJA,
+    ".jinja2": Language.JINJA,
+    ".j2": Language.JINJA,
+    ".prompt": Language.PROMPT,
+    ".prompty": Language.PROMPT,
+    ".hbs": Language.PROMPT,
+    ".mustache": Language.PROMPT,
+    ".liquid": Language.PROMPT,
+}
+_WORTH_READING = re.compile(
+    r"[\"']role[\"']|\brole\s*[:=]|system|instructions|tools\s*[=:]|messages|prompt_tokens|"
+    r"input_tokens|apply_chat_template|prompt_cache_key|cache_salt|[\"']user[\"']|description"
+)
+
+
+def language_of(file: str) -> Language | None:
+    """The language of a file by its name; prompt files are those in a folder named prompts."""
+    path = PurePath(file)
+    language = _SUFFIXES.get(path.suffix.lower())
+    if (
+        language is None
+        and path.suffix.lower() in (".txt", ".md")
+        and any(part in ("prompts", "prompt") for part in path.parts[:-1])
+    ):
+        return Language.PROMPT
+    return language
+
+
+def analyse_source(file: str, text: str, language: Language) -> list[Finding]:
+    """Findings of one source file.
+
+    Raises: UnusableInput when it cannot be parsed.
+    """
+    return [_finding(file, text, hit, language) for hit in hits_of(file, text, language)]
+
+
+def hits_of(file: str, text: str, language: Language) -> list[CodeHit]:
+    """Hits of one source file. Raises: UnusableInput when it cannot be parsed."""
+    match language:
+        case Language.PYTHON:
+            return _python(file, text)
+        case Language.TYPESCRIPT:
+            return Flow(read_javascript(text), ordered_sets=True).run() if _WORTH_READING.search(text) else []
+        case Language.GO:
+            return analyse_lines(text, GO)
+        case Language.RUST:
+            return analyse_lines(text, RUST)
+        case Language.JINJA:
+            return analyse_jinja(text)
+        case Language.PROMPT:
+            return analyse_prompt_file(text)
+
+
+def _python(file: str, text: str) -> list[CodeHit]:
+    if not _WORTH_READING.search(text):
+        return []
+    try:
+        module = read_python(text)
+    except SyntaxError as error:
+        raise UnusableInput(file, f"not Python: {error.msg}", error.lineno) from error
+    except (ValueError, RecursionError) as error:
+        raise UnusableInput(file, f"not Python: {error}") from error
+    return Flow(module, ordered_sets=False).run()
+
+
+def _finding(file: str, text: str, hit: CodeHit, language: Language) -> Finding:
+    info = CATALOGUE[hit.rule]
+    column = hit.node.start - (text.rfind("\n", 0, hit.node.start) + 1) + 1
+    return Finding(
+        rule=hit.rule,
+        name=info.name,
+        severity=hit.severity,
+        message=hit.message,
+        location=Location(file, line=hit.node.line, column=column),
+        fix=info.fix,
+        scope="code",
+        cause=f"{hit.rule}:{file}:{hit.node.line}",
+        edits=edits_for(hit, text) if language in (Language.PYTHON, Language.TYPESCRIPT) else (),
+    )

@@ -1,0 +1,206 @@
+"""A small form of a program, enough for data flow: expressions and statements of Python and TypeScript alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Node:
+    """Where something stands: line (from 1) and character offsets."""
+
+    line: int = 0
+    start: int = 0
+    end: int = 0
+
+
+@dataclass(slots=True)
+class Name(Node):
+    id: str = ""
+
+
+@dataclass(slots=True)
+class Attr(Node):
+    base: Node = field(default_factory=Node)
+    name: str = ""
+
+
+@dataclass(slots=True)
+class Const(Node):
+    """A literal; `text` is None for anything but a string."""
+
+    text: str | None = None
+    value: object = None
+
+
+@dataclass(slots=True)
+class Concat(Node):
+    """Parts that become one text: f-string, template literal, `+`, `%`, `format`."""
+
+    parts: list[Node] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Formatted(Node):
+    """A placeholder of an f-string with its conversion (`r`) or format (`%H:%M`)."""
+
+    value: Node = field(default_factory=Node)
+    conversion: str = ""
+    spec: str = ""
+
+
+@dataclass(slots=True)
+class Call(Node):
+    func: Node = field(default_factory=Node)
+    args: list[Node] = field(default_factory=list)
+    kwargs: dict[str, Node] = field(default_factory=dict)
+    is_new: bool = False
+
+
+@dataclass(slots=True)
+class DictExpr(Node):
+    """Keys are None for spreads and computed keys."""
+
+    items: list[tuple[str | None, Node]] = field(default_factory=list)
+
+    def get(self, key: str) -> Node | None:
+        """The last value under a literal key."""
+        return next((value for name, value in reversed(self.items) if name == key), None)
+
+
+@dataclass(slots=True)
+class Seq(Node):
+    """A list, tuple or set display."""
+
+    items: list[Node] = field(default_factory=list)
+    is_set: bool = False
+    is_tuple: bool = False
+
+
+@dataclass(slots=True)
+class Comprehension(Node):
+    element: Node = field(default_factory=Node)
+    loops: list[tuple[list[str], Node]] = field(default_factory=list)
+    filters: list[Node] = field(default_factory=list)
+    is_set: bool = False
+
+
+@dataclass(slots=True)
+class Slice(Node):
+    """`base[lower:upper]`; `from_end` when the lower bound counts from the end."""
+
+    base: Node = field(default_factory=Node)
+    from_end: bool = False
+    open_ended: bool = False
+    last_only: bool = False
+
+
+@dataclass(slots=True)
+class Index(Node):
+    base: Node = field(default_factory=Node)
+    key: Node = field(default_factory=Node)
+
+
+@dataclass(slots=True)
+class Compare(Node):
+    op: str = ""
+    left: Node = field(default_factory=Node)
+    right: Node = field(default_factory=Node)
+
+
+@dataclass(slots=True)
+class Group(Node):
+    """Anything else that passes on its parts: conditions, unary and boolean operators, spreads, awaits."""
+
+    parts: list[Node] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Sum(Node):
+    """`left + right`: of texts, lists or numbers."""
+
+    left: Node = field(default_factory=Node)
+    right: Node = field(default_factory=Node)
+
+
+@dataclass(slots=True)
+class Ratio(Node):
+    """`left / right`."""
+
+    left: Node = field(default_factory=Node)
+    right: Node = field(default_factory=Node)
+
+
+@dataclass(slots=True)
+class Lambda(Node):
+    params: list[str] = field(default_factory=list)
+    body: list[Node] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Assign(Node):
+    targets: list[Node] = field(default_factory=list)
+    value: Node = field(default_factory=Node)
+    augmented: bool = False
+
+
+@dataclass(slots=True)
+class Do(Node):
+    value: Node = field(default_factory=Node)
+
+
+@dataclass(slots=True)
+class Return(Node):
+    value: Node = field(default_factory=Node)
+    is_yield: bool = False
+
+
+@dataclass(slots=True)
+class For(Node):
+    targets: list[str] = field(default_factory=list)
+    iter: Node = field(default_factory=Node)
+    body: list[Node] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Block(Node):
+    """Bodies that may run: branches, loops, try blocks, with blocks."""
+
+    body: list[Node] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Def(Node):
+    name: str = ""
+    params: list[str] = field(default_factory=list)
+    body: list[Node] = field(default_factory=list)
+    cached: bool = False
+    owner: str | None = None
+
+
+@dataclass(slots=True)
+class ClassDef(Node):
+    name: str = ""
+    body: list[Node] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Module:
+    """One source file."""
+
+    body: list[Node]
+    imports: dict[str, str]  # local name -> dotted origin
+
+
+def dotted(node: Node) -> str:
+    """`a.b.c` of names and attributes; calls and indices are left out, unknown bases are empty."""
+    if isinstance(node, Name):
+        return node.id
+    if isinstance(node, Attr):
+        base = dotted(node.base)
+        return f"{base}.{node.name}" if base else node.name
+    if isinstance(node, Call):
+        return dotted(node.func)
+    if isinstance(node, Index | Slice):
+        return dotted(node.base)
+    return ""

@@ -1,0 +1,239 @@
+"""Python source to the small form, through `ast`."""
+
+from __future__ import annotations
+
+import ast
+
+from . import ir
+
+_CACHES = {"cache", "lru_cache", "cached", "cached_property", "memoize", "cache_resource", "cache_data"}
+
+
+class _Positions:
+    """Character offsets of lines; columns of `ast` are bytes."""
+
+    def __init__(self, text: str) -> None:
+        self._starts = [0]
+        self._lines = text.splitlines(keepends=True)
+        for line in self._lines:
+            self._starts.append(self._starts[-1] + len(line))
+
+    def offset(self, line: int, column: int) -> int:
+        if line > len(self._lines):
+            return self._starts[-1]
+        text = self._lines[line - 1]
+        if text.isascii():
+            return self._starts[line - 1] + column
+        return self._starts[line - 1] + len(text.encode()[:column].decode(errors="ignore"))
+
+
+class PythonReader:
+    """Turns one module into the small form."""
+
+    def __init__(self, text: str) -> None:
+        self._positions = _Positions(text)
+        self._imports: dict[str, str] = {}
+
+    def module(self, tree: ast.Module) -> ir.Module:
+        """The whole file."""
+        return ir.Module(self._body(tree.body, None), self._imports)
+
+    def _at(self, node: ast.expr | ast.stmt) -> tuple[int, int, int]:
+        start = self._positions.offset(node.lineno, node.col_offset)
+        end = self._positions.offset(node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
+        return node.lineno, start, end
+
+    def _body(self, statements: list[ast.stmt], owner: str | None) -> list[ir.Node]:
+        found: list[ir.Node] = []
+        for statement in statements:
+            node = self._statement(statement, owner)
+            if node is not None:
+                found.append(node)
+        return found
+
+    def _statement(self, node: ast.stmt, owner: str | None) -> ir.Node | None:
+        at = self._at(node)
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                return self._function(node, owner)
+            case ast.ClassDef():
+                return ir.ClassDef(*at, node.name, self._body(node.body, node.name))
+            case ast.Assign():
+                return ir.Assign(*at, [self.expr(t) for t in node.targets], self.expr(node.value))
+            case ast.AnnAssign():
+                return ir.Assign(*at, [self.expr(node.target)], self.expr(node.value)) if node.value else None
+            case ast.AugAssign():
+                return ir.Assign(*at, [self.expr(node.target)], self.expr(node.value), augmented=True)
+            case ast.Return():
+                return ir.Return(*at, self.expr(node.value)) if node.value else None
+            case ast.For() | ast.AsyncFor():
+                body = self._body(node.body + node.orelse, owner)
+                return ir.For(*at, _names(node.target), self.expr(node.iter), body)
+            case ast.Expr(value=ast.Yield(value=value)) | ast.Expr(value=ast.YieldFrom(value=value)):
+                return ir.Return(*at, self.expr(value), is_yield=True) if value else None
+            case ast.Expr():
+                return ir.Do(*at, self.expr(node.value))
+            case ast.Import() | ast.ImportFrom():
+                self._import(node)
+                return None
+            case _:
+                return self._compound(node, owner)
+
+    def _compound(self, node: ast.stmt, owner: str | None) -> ir.Node | None:
+        at = self._at(node)
+        body: list[ir.Node] = []
+        match node:
+            case ast.If() | ast.While():
+                body = [ir.Do(*at, self.expr(node.test)), *self._body(node.body + node.orelse, owner)]
+            case ast.With() | ast.AsyncWith():
+                for item in node.items:
+                    value = self.expr(item.context_expr)
+                    targets = [self.expr(item.optional_vars)] if item.optional_vars else []
+                    body.append(ir.Assign(*at, targets, value) if targets else ir.Do(*at, value))
+                body += self._body(node.body, owner)
+            case ast.Try():
+                parts = node.body + [s for h in node.handlers for s in h.body] + node.orelse + node.finalbody
+                body = self._body(parts, owner)
+            case ast.Match():
+                body = self._body([s for c in node.cases for s in c.body], owner)
+            case _:
+                return None
+        return ir.Block(*at, body)
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, owner: str | None) -> ir.Def:
+        arguments = node.args
+        names = [a.arg for a in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]]
+        cached = any(ir.dotted(self.expr(d)).rsplit(".", 1)[-1] in _CACHES for d in node.decorator_list)
+        return ir.Def(*self._at(node), node.name, names, self._body(node.body, None), cached, owner)
+
+    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                self._imports[alias.asname or alias.name.split(".")[0]] = (
+                    alias.name if alias.asname else alias.name.split(".")[0]
+                )
+        else:
+            for alias in node.names:
+                self._imports[alias.asname or alias.name] = f"{node.module or ''}.{alias.name}"
+
+    def exprs(self, nodes: list[ast.expr]) -> list[ir.Node]:
+        """Several expressions."""
+        return [self.expr(n) for n in nodes]
+
+    def expr(self, node: ast.expr) -> ir.Node:
+        """One expression."""
+        at = self._at(node)
+        match node:
+            case ast.Constant():
+                return ir.Const(*at, node.value if isinstance(node.value, str) else None, node.value)
+            case ast.Name():
+                return ir.Name(*at, node.id)
+            case ast.Attribute():
+                return ir.Attr(*at, self.expr(node.value), node.attr)
+            case ast.JoinedStr():
+                return ir.Concat(*at, self.exprs(node.values))
+            case ast.FormattedValue():
+                return self._placeholder(node)
+            case ast.BinOp():
+                return self._binary(node)
+            case ast.Call():
+                return self._call(node)
+            case ast.Dict():
+                keys = [
+                    k.value if isinstance(k, ast.Constant) and isinstance(k.value, str) else None for k in node.keys
+                ]
+                return ir.DictExpr(*at, list(zip(keys, self.exprs(node.values), strict=True)))
+            case ast.List() | ast.Tuple() | ast.Set():
+                return ir.Seq(*at, self.exprs(node.elts), isinstance(node, ast.Set), isinstance(node, ast.Tuple))
+            case ast.ListComp() | ast.GeneratorExp() | ast.SetComp() | ast.DictComp():
+                return self._comprehension(node)
+            case ast.Subscript():
+                return self._subscript(node)
+            case ast.Lambda():
+                body = ir.Return(*at, self.expr(node.body))
+                return ir.Lambda(*at, [a.arg for a in node.args.args], [body])
+            case _:
+                return self._other(node)
+
+    def _other(self, node: ast.expr) -> ir.Node:
+        at = self._at(node)
+        match node:
+            case ast.Compare(ops=[op], comparators=[right]):
+                return ir.Compare(*at, type(op).__name__, self.expr(node.left), self.expr(right))
+            case ast.IfExp():
+                return ir.Group(*at, self.exprs([node.body, node.orelse]))
+            case ast.BoolOp():
+                return ir.Group(*at, self.exprs(node.values))
+            case ast.Await() | ast.Starred() | ast.YieldFrom():
+                return ir.Group(*at, [self.expr(node.value)])
+            case ast.NamedExpr():
+                return self.expr(node.value)
+            case _:
+                return ir.Node(*at)
+
+    def _placeholder(self, node: ast.FormattedValue) -> ir.Node:
+        spec = ""
+        if isinstance(node.format_spec, ast.JoinedStr):
+            spec = "".join(str(v.value) for v in node.format_spec.values if isinstance(v, ast.Constant))
+        conversion = chr(node.conversion) if node.conversion > 0 else ""
+        return ir.Formatted(*self._at(node), self.expr(node.value), conversion, spec)
+
+    def _binary(self, node: ast.BinOp) -> ir.Node:
+        at = self._at(node)
+        left, right = self.expr(node.left), self.expr(node.right)
+        match node.op:
+            case ast.Add():
+                return ir.Sum(*at, left, right)
+            case ast.Mod() if isinstance(left, ir.Const) and left.text is not None:
+                return ir.Concat(*at, [left, right])
+            case ast.Div():
+                return ir.Ratio(*at, left, right)
+            case ast.Mult() if isinstance(left, ir.Const) and left.text and isinstance(right, ir.Const):
+                times = right.value if isinstance(right.value, int) else 1
+                return ir.Const(*at, left.text * max(0, min(times, 10_000)), None)
+            case _:
+                return ir.Group(*at, [left, right])
+
+    def _call(self, node: ast.Call) -> ir.Node:
+        kwargs = {k.arg: self.expr(k.value) for k in node.keywords if k.arg}
+        args = self.exprs(node.args) + [self.expr(k.value) for k in node.keywords if k.arg is None]
+        return ir.Call(*self._at(node), self.expr(node.func), args, kwargs)
+
+    def _comprehension(self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp) -> ir.Node:
+        at = self._at(node)
+        if isinstance(node, ast.DictComp):
+            element: ir.Node = ir.Group(*at, [self.expr(node.key), self.expr(node.value)])
+        else:
+            element = self.expr(node.elt)
+        loops = [(_names(g.target), self.expr(g.iter)) for g in node.generators]
+        filters = [self.expr(f) for g in node.generators for f in g.ifs]
+        return ir.Comprehension(*at, element, loops, filters, isinstance(node, ast.SetComp))
+
+    def _subscript(self, node: ast.Subscript) -> ir.Node:
+        at = self._at(node)
+        base = self.expr(node.value)
+        if not isinstance(node.slice, ast.Slice):
+            return ir.Index(*at, base, self.expr(node.slice))
+        lower = node.slice.lower
+        open_ended = node.slice.upper is None and node.slice.step is None
+        return ir.Slice(*at, base, _counts_from_end(lower), open_ended, _is_minus_one(lower))
+
+
+def _counts_from_end(lower: ast.expr | None) -> bool:
+    """`-n`, `-n * 2`, `-self.window`."""
+    while isinstance(lower, ast.BinOp):
+        lower = lower.left
+    return isinstance(lower, ast.UnaryOp) and isinstance(lower.op, ast.USub)
+
+
+def _is_minus_one(lower: ast.expr | None) -> bool:
+    return isinstance(lower, ast.UnaryOp) and isinstance(lower.operand, ast.Constant) and lower.operand.value == 1
+
+
+def _names(target: ast.expr) -> list[str]:
+    return [n.id for n in ast.walk(target) if isinstance(n, ast.Name)]
+
+
+def read_python(text: str) -> ir.Module:
+    """Parse Python source. Raises: SyntaxError."""
+    return PythonReader(text).module(ast.parse(text))

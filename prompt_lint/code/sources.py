@@ -1,0 +1,157 @@
+"""Calls that bring a tracked origin, and calls that clear one; for Python and TypeScript."""
+
+from __future__ import annotations
+
+import re
+
+from . import ir
+from .values import Kind
+
+_CLOCK = re.compile(
+    r"(?:^|\.)(?:datetime\.)?(?:datetime|DateTime|pendulum|arrow|dayjs|moment|dt)\.(?:now|utcnow|local|utc)$"
+    r"|^(?:time\.(?:time|time_ns|ctime|asctime|localtime|gmtime|strftime)|timezone\.now|timezone\.localtime)$"
+    r"|^(?:Date\.now|performance\.now|dayjs|moment|DateTime\.local|new Date|Temporal\.Now\.\w+)$"
+    r"|(?:^|\.)(?:utcnow|localtime|get_current_time|getCurrentTime|current_timestamp)$"
+)
+_DATE = re.compile(r"(?:^|\.)date\.today$|(?:^|\.)(?:datetime\.)?today$|(?:^|\.)(?:get_today|getToday|today_str)$")
+_RANDOM_ID = re.compile(
+    r"(?:^|\.)(?:uuid[1345678]?|uuidv?[1-8]|uuid\.v[1-8]|randomUUID|nanoid|ulid|new_ulid|cuid2?|"
+    r"token_hex|token_urlsafe|token_bytes|randbytes|objectid|ObjectId|getpid)$"
+    r"|^(?:secrets\.\w+|random\.(?:random|randint|randrange|getrandbits|uniform)|Math\.random|"
+    r"os\.urandom|crypto\.randomBytes|id|shortuuid\.\w+)$"
+)
+_SAMPLE = re.compile(
+    r"^(?:random|np\.random|numpy\.random|rng)\.(?:sample|choices?|shuffle|permutation)$|"
+    r"^_?\.?(?:sampleSize|shuffle)$|(?:^|\.)(?:sampleSize)$"
+)
+_LISTING = re.compile(
+    r"^(?:os\.(?:listdir|scandir|walk)|glob\.i?glob|glob\.sync|fs\.readdirSync|fs\.readdir|"
+    r"fs\.promises\.readdir|readdir|readdirSync|fsp\.readdir|listdir)$|\.(?:iterdir|rglob)$"
+)
+_COMPLETION = re.compile(r"(?:^|\.)(?:as_completed|imap_unordered)$")
+_FIXED = re.compile(
+    r"(?:^|\.)(?:getcwd|cwd|gethostname|getuser|getlogin|homedir|hostname)$|^(?:platform\.\w+|"
+    r"os\.uname|os\.platform|os\.getenv|os\.environ\.get|socket\.getfqdn|Path\.home)$"
+)
+_LIVE = re.compile(
+    r"(?:^|\.)(?:subprocess\.(?:run|check_output|getoutput|Popen)|check_output|getoutput|execSync|"
+    r"execFileSync|spawnSync|exec)$"
+)
+_PSUTIL = re.compile(
+    r"^(?:psutil\.(?:cpu|virtual|disk|sensors|net|pids|process)\w*|os\.loadavg|os\.freemem|os\.uptime|"
+    r"shutil\.disk_usage|os\.getloadavg)$"
+)
+_GIT = re.compile(r"\bgit\b|\btree\b|\bls\b|\bdiff\b|\bstatus\b")
+_RETRIEVED = re.compile(
+    r"(?:^|\.)_?(?:\w*retriev\w*|\w*vector_?\w*|vectorStore|vectordb|collection|kb|knowledge\w*|"
+    r"search_client|searcher|rag\w*|chroma|pinecone|qdrant|faiss|weaviate|index)"
+    r"\.(?:a?invoke|a?search|a?query|a?retrieve|similarity_search\w*|similaritySearch\w*|"
+    r"get_relevant_documents|getRelevantDocuments|as_retriever)$"
+    r"|(?:^|\.)(?:a?similarity_search\w*|similaritySearch\w*|a?get_relevant_documents|"
+    r"getRelevantDocuments|retrieve_(?:chunks|docs|documents|context|passages)\w*"
+    r"|search_(?:docs|documents|chunks|knowledge\w*)|searchDocs|searchDocuments|retrieveContext|"
+    r"retrieveDocs|retrieveChunks|fetchContext)$"
+)
+_MEMORY = re.compile(
+    r"(?:^|\.)_?(?:mem|memory|memories|mem0|\w*_memory|\w*Memory|\w*_memories|long_term|memory_?store|"
+    r"memoryStore|memory_client|memoryClient)"
+    r"\.(?:a?search|recall|get_all|getAll|retrieve|load_memory_variables|loadMemoryVariables|query|"
+    r"relevant|lookup|fetch|get_relevant\w*|getRelevant\w*|search_memories|find)$"
+    r"|(?:^|\.)(?:recall_memor\w+|search_memor\w+|load_memor\w+|get_memories|getMemories|"
+    r"searchMemor\w+|recallMemor\w+|loadMemor\w+|fetch_memor\w+|retrieve_memor\w+)$"
+)
+_SIGNED = re.compile(
+    r"(?:^|\.)(?:generate_presigned_url|generate_signed_url|getSignedUrl|generate_blob_sas|"
+    r"createPresignedUrl|presigned_get_object|get_presigned_url|create_signed_url|createSignedUrl|sign_url)$"
+)
+_TEMPLATED = re.compile(r"(?:^|\.)apply_chat_template$")
+
+_TABLE: tuple[tuple[re.Pattern[str], Kind], ...] = (
+    (_DATE, Kind.DATE),
+    (_CLOCK, Kind.CLOCK),
+    (_RANDOM_ID, Kind.RANDOM_ID),
+    (_LISTING, Kind.LISTING),
+    (_COMPLETION, Kind.COMPLETION),
+    (_PSUTIL, Kind.ENVIRONMENT),
+    (_FIXED, Kind.FIXED_ENVIRONMENT),
+    (_MEMORY, Kind.MEMORY),
+    (_RETRIEVED, Kind.RETRIEVED),
+    (_SIGNED, Kind.SIGNED_URL),
+    (_TEMPLATED, Kind.RENDERED),
+)
+
+MESSAGES_LIKE = re.compile(
+    r"^_?(?:\w*_)?(?:history|messages?|msgs?|turns|conversation|chat(?:_?log|History)?|dialog(?:ue)?|"
+    r"context_messages|transcript|\w*History|\w*Messages)$"
+)
+USER_LIKE = re.compile(
+    r"^(?:\w*_)?(?:user|customer|tenant|client_profile|user_?profile|profile|account|member|patient|"
+    r"student|persona_data|employee)$"
+)
+USER_FIELD = re.compile(
+    r"^(?:user|customer|client|tenant|account|member|patient|student|employee)_?(?:name|id|email|"
+    r"profile|info|locale|language|data|context)$",
+    re.IGNORECASE,
+)
+FUNCTION_LIKE = re.compile(r"^(?:fn|func|function|callable|callback|handler|method|cls)$")
+_RECEIVER_ORDER = re.compile(r"\.(?:glob)$")
+
+
+def kind_of_call(name: str, call: ir.Call, imports: dict[str, str]) -> Kind | None:
+    """The origin that a call brings, or None."""
+    head, _, rest = name.partition(".")
+    origin = imports.get(head)
+    candidates = [name]
+    if origin:
+        candidates.append(f"{origin}.{rest}" if rest else origin)
+    for candidate in candidates:
+        for pattern, kind in _TABLE:
+            if pattern.search(candidate):
+                return kind
+        if _SAMPLE.search(candidate):
+            return Kind.SAMPLED
+        if _LIVE.search(candidate):
+            return Kind.ENVIRONMENT if _runs_git(call) else None
+    return None
+
+
+def _runs_git(call: ir.Call) -> bool:
+    words = " ".join(_texts(call))
+    return bool(_GIT.search(words))
+
+
+def _texts(node: ir.Node) -> list[str]:
+    if isinstance(node, ir.Const):
+        return [node.text] if node.text else []
+    if isinstance(node, ir.Seq):
+        return [t for item in node.items for t in _texts(item)]
+    if isinstance(node, ir.Call):
+        return [t for item in node.args for t in _texts(item)]
+    if isinstance(node, ir.Concat):
+        return [t for item in node.parts for t in _texts(item)]
+    return []
+
+
+_TIME_CODES = re.compile(r"%-?[HIMSpfsTRrXc]|[Hh]{1,2}[:.]?mm|ss\b|LTS?\b|LLL|hour|minute|second")
+_DATE_METHODS = {"date", "toLocaleDateString", "toDateString", "toordinal", "isocalendar"}
+_DATE_PARTS = {"year", "month", "day", "getFullYear", "getMonth", "getDate"}
+
+
+def refined_clock(method: str, call: ir.Call | None) -> Kind | None:
+    """What a method or attribute makes of a clock value: DATE, CLOCK, or None for unchanged."""
+    if method in _DATE_METHODS or method in _DATE_PARTS:
+        return Kind.DATE
+    if method == "split" and call and call.args and isinstance(call.args[0], ir.Const) and call.args[0].text == "T":
+        return Kind.DATE
+    if method in ("strftime", "format", "toFormat", "formatted", "isoformat") and call and call.args:
+        spec = call.args[0]
+        if "date" in ir.dotted(spec).lower():
+            return Kind.DATE
+        if isinstance(spec, ir.Const) and spec.text:
+            return Kind.CLOCK if _TIME_CODES.search(spec.text) else Kind.DATE
+    return None
+
+
+def has_time(spec: str) -> bool:
+    """True when a format prints something below a day."""
+    return bool(_TIME_CODES.search(spec))

@@ -1,0 +1,148 @@
+"""What data flow knows about a value: the pieces of which it is made, in their order."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+
+from . import ir
+
+_MOST_PIECES = 48
+
+
+class Kind(enum.Enum):
+    """Where a value comes from."""
+
+    CLOCK = "a clock value"
+    DATE = "a date"
+    RANDOM_ID = "a random id"
+    ADDRESS = "a default repr with a memory address"
+    SAMPLED = "a random sample"
+    UNORDERED = "a set in hash order"
+    LISTING = "a directory listing in file-system order"
+    COMPLETION = "results in completion order"
+    ENVIRONMENT = "state of the working copy or the machine"
+    FIXED_ENVIRONMENT = "the machine or its directory"
+    USER = "a user's data"
+    RETRIEVED = "retrieved text"
+    MEMORY = "recalled memories"
+    JSON_DUMP = "JSON with unsorted keys"
+    SIGNED_URL = "a signed URL"
+    WINDOW = "the last N messages"
+    TRANSCRIPT = "a flattened conversation"
+    RENDERED = "a rendered prompt"
+
+
+ORDER_KINDS = frozenset({Kind.UNORDERED, Kind.LISTING, Kind.COMPLETION})
+VOLATILE_KINDS = frozenset(
+    {Kind.CLOCK, Kind.DATE, Kind.RANDOM_ID, Kind.SAMPLED, Kind.ENVIRONMENT, Kind.FIXED_ENVIRONMENT, Kind.LISTING}
+)
+SITED_KINDS = frozenset({Kind.UNORDERED, Kind.LISTING, Kind.COMPLETION, Kind.JSON_DUMP, Kind.WINDOW, Kind.SAMPLED})
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Static characters."""
+
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """Whatever a parameter brings."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A tracked origin. `site` is where the value was last merged into other text, else where it comes from."""
+
+    kind: Kind
+    origin: ir.Node
+    site: ir.Node
+
+
+Piece = Text | Param | Mark
+
+
+@dataclass(frozen=True)
+class Value:
+    """Pieces in order, and what kind of container it is."""
+
+    pieces: tuple[Piece, ...] = ()
+    is_set: bool = False
+    is_messages: bool = False
+    definition: ir.Def | ir.Lambda | None = None
+    text: str | None = None
+    items: tuple[Value, ...] = ()  # of a tuple, for destructuring
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """All tracked origins in it."""
+        return tuple(p for p in self.pieces if isinstance(p, Mark))
+
+    def static_after(self, mark: Mark) -> int:
+        """Static characters behind a mark."""
+        seen, total = False, 0
+        for piece in self.pieces:
+            if piece is mark:
+                seen = True
+            elif seen and isinstance(piece, Text):
+                total += piece.size
+        return total
+
+    def without(self, kinds: frozenset[Kind]) -> Value:
+        """The value with some origins cleared."""
+        return replace(self, pieces=tuple(p for p in self.pieces if not (isinstance(p, Mark) and p.kind in kinds)))
+
+    def only(self, kinds: frozenset[Kind]) -> Value:
+        """The value with no other origins than these."""
+        return replace(self, pieces=tuple(p for p in self.pieces if not isinstance(p, Mark) or p.kind in kinds))
+
+    def marked(self, kind: Kind, node: ir.Node) -> Value:
+        """The value with one more origin, unless it has it."""
+        if any(m.kind is kind and m.origin is node for m in self.marks):
+            return self
+        return replace(self, pieces=(Mark(kind, node, node), *self.pieces)[:_MOST_PIECES])
+
+
+EMPTY = Value()
+
+
+def union(*values: Value) -> Value:
+    """Pieces of all, in order; nothing is merged as text."""
+    pieces: list[Piece] = []
+    for value in values:
+        pieces.extend(p for p in value.pieces if isinstance(p, Text) or p not in pieces)
+    return Value(tuple(_compressed(pieces)), is_messages=any(v.is_messages for v in values))
+
+
+def either(values: list[Value]) -> Value:
+    """One of several values; tuples of one length stay tuples."""
+    joined = union(*values)
+    lengths = {len(v.items) for v in values}
+    if len(lengths) == 1 and lengths != {0}:
+        return replace(joined, items=tuple(union(*column) for column in zip(*(v.items for v in values), strict=True)))
+    return joined
+
+
+def merged(parts: list[Value], site: ir.Node) -> Value:
+    """Parts that become one text at `site`."""
+    joined = union(*parts)
+    if len([p for p in parts if p.pieces]) < 2:
+        return joined
+    pieces = tuple(
+        replace(p, site=site) if isinstance(p, Mark) and p.kind not in SITED_KINDS else p for p in joined.pieces
+    )
+    return replace(joined, pieces=pieces)
+
+
+def _compressed(pieces: list[Piece]) -> list[Piece]:
+    found: list[Piece] = []
+    for piece in pieces:
+        if isinstance(piece, Text) and found and isinstance(found[-1], Text):
+            found[-1] = Text(found[-1].size + piece.size)
+        else:
+            found.append(piece)
+    return found[:_MOST_PIECES]

@@ -1,0 +1,76 @@
+"""Settings from pyproject.toml or prompt-lint.toml."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .errors import LintConfigError
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+    """The keys of `[tool.prompt-lint]`. Command line options win over them."""
+
+    select: list[str] | None = None
+    extend_select: list[str] = []
+    ignore: list[str] = []
+    per_file_ignores: dict[str, list[str]] = {}
+    exclude: list[str] = []
+    profile: str | None = None
+    input_format: str | None = None
+    chat_template: str | None = None
+    tokenizer: str | None = None
+    bos_token_id: int | None = None
+    prefill_rate: float | None = None
+    kv_tokens: int | None = None
+    prices: str | None = None
+    fail_on: str = "warning"
+    max_lost_tokens: int | None = None
+    error_share: float = 0.20
+    error_tokens: int = 1000
+    warning_share: float = 0.02
+    show_values: bool = False
+    output_format: str = "text"
+    baseline: str | None = None
+
+
+def find_config(start: Path) -> Path | None:
+    """The nearest prompt-lint.toml, or pyproject.toml with our table, at or above a folder."""
+    for folder in (start, *start.parents):
+        own = folder / "prompt-lint.toml"
+        if own.is_file():
+            return own
+        shared = folder / "pyproject.toml"
+        if shared.is_file() and b"tool.prompt-lint" in shared.read_bytes():
+            return shared
+    return None
+
+
+def load_config(path: Path | None) -> Config:
+    """Read settings; none gives the defaults. Raises: LintConfigError naming the key."""
+    if path is None:
+        return Config()
+    try:
+        table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise LintConfigError(f"{path}: {error}") from error
+    if path.name == "pyproject.toml":
+        table = table.get("tool", {}).get("prompt-lint", {})
+    _refuse_unknown(path, table)
+    try:
+        return msgspec.convert(table, type=Config)
+    except msgspec.ValidationError as error:
+        raise LintConfigError(f"{path}: {error}") from error
+
+
+def _refuse_unknown(path: Path, table: dict[str, Any]) -> None:
+    known = [field.encode_name for field in msgspec.structs.fields(Config)]
+    for key in table:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise LintConfigError(f"{path}: unknown key {key!r}{hint}")

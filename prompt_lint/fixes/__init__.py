@@ -1,0 +1,1 @@
+"""Repairs: edits of source files, and what a trace would have looked like without its breaks."""

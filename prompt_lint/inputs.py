@@ -1,0 +1,96 @@
+"""Files and folders to sources and traces."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+
+from .code.analysis import Language, language_of
+from .errors import UnusableInput
+
+_SKIPPED_FOLDERS = {
+    ".git",
+    ".hg",
+    "node_modules",
+    "__pycache__",
+    ".venv",
+    "venv",
+    ".tox",
+    ".mypy_cache",
+    ".ruff_cache",
+    "dist",
+    "build",
+    "target",
+    "vendor",
+}
+_TRACE_SUFFIXES = {".jsonl", ".ndjson", ".har", ".json", ".log"}
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What was named on the command line: sources, and traces (a folder's trace files are one trace)."""
+
+    sources: list[tuple[Path, Language]] = field(default_factory=list)
+    traces: list[list[Path]] = field(default_factory=list)
+    from_folder: set[Path] = field(default_factory=set)
+    stdin: bool = False
+
+
+def gather(paths: list[str], exclude: list[str]) -> Gathered:
+    """Sort paths. Raises: UnusableInput for one that does not exist."""
+    found = Gathered()
+    for name in paths:
+        path = Path(name)
+        if name == "-":
+            found.stdin = True
+        elif path.is_dir():
+            _folder(path, exclude, found)
+        elif path.is_file():
+            language = language_of(name)
+            if language is not None:
+                found.sources.append((path, language))
+            else:
+                found.traces.append([path])
+        else:
+            raise UnusableInput(name, "no such file or folder")
+    return found
+
+
+def _folder(folder: Path, exclude: list[str], found: Gathered) -> None:
+    traces: list[Path] = []
+    for path in _walk(folder, exclude):
+        language = language_of(str(path))
+        if language is not None:
+            found.sources.append((path, language))
+        elif path.suffix in _TRACE_SUFFIXES:
+            traces.append(path)
+            found.from_folder.add(path)
+    if traces:
+        found.traces.append(traces)
+
+
+def _walk(folder: Path, exclude: list[str]) -> Iterator[Path]:
+    for path in sorted(folder.iterdir()):
+        if any(fnmatch(str(path), glob) or fnmatch(path.name, glob) for glob in exclude):
+            continue
+        if path.is_dir():
+            if path.name not in _SKIPPED_FOLDERS and not path.is_symlink():
+                yield from _walk(path, exclude)
+        elif path.is_file():
+            yield path
+
+
+def read_source(path: Path) -> str:
+    """The text of a source file. Raises: UnusableInput when it is not UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnusableInput(str(path), f"cannot be read: {error}") from error
+
+
+def stdin_bytes() -> bytes:
+    """Everything on standard input."""
+    return sys.stdin.buffer.read()

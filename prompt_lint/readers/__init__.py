@@ -1,0 +1,1 @@
+"""Readers: one a format, from files at hand to requests."""

@@ -1,0 +1,182 @@
+"""Tells the format of an input from its content, and reads it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import IO, Any
+
+import msgspec
+
+from ..errors import LintConfigError, UnusableInput
+from ..request import Json, Request
+from . import agents, case_file, observability, requests, server_logs, telemetry
+from .records import Record, Source, json_document, json_lines, text_lines
+
+Looks = Callable[[Any], bool]
+ReadRecords = Callable[[str, Iterator[Record]], Iterator[Request]]
+ReadLines = Callable[[str, Iterator[tuple[int, str]]], Iterator[Request]]
+
+
+_STAMPED = re.compile(rb"\[\d{4}-\d\d-\d\d[ T]")  # a log line, not a JSON list
+
+
+@dataclass(frozen=True, slots=True)
+class JsonFormat:
+    """A format of JSON records."""
+
+    name: str
+    looks: Looks
+    read: ReadRecords
+
+
+@dataclass(frozen=True, slots=True)
+class TextFormat:
+    """A format of text lines."""
+
+    name: str
+    looks: Callable[[str], bool]
+    read: ReadLines
+
+
+JSON_FORMATS: tuple[JsonFormat, ...] = (
+    JsonFormat("har", telemetry.looks_like_har, telemetry.read_har),
+    JsonFormat("otlp", telemetry.looks_like_otlp, telemetry.read_otlp),
+    JsonFormat("genai-events", telemetry.looks_like_genai_event, telemetry.read_genai_events),
+    JsonFormat("case", case_file.looks_like_case, case_file.read_case),
+    JsonFormat("bedrock", observability.looks_like_bedrock, observability.read_bedrock),
+    JsonFormat("claude-code", agents.looks_like_claude_code, agents.read_claude_code),
+    JsonFormat("codex", agents.looks_like_codex, agents.read_codex),
+    JsonFormat("langsmith", observability.looks_like_langsmith, observability.read_langsmith),
+    JsonFormat("litellm", observability.looks_like_litellm, observability.read_litellm),
+    JsonFormat("langfuse", observability.looks_like_langfuse, observability.read_langfuse),
+    JsonFormat("helicone", observability.looks_like_helicone, observability.read_helicone),
+    JsonFormat("sglang-requests", server_logs.looks_like_sglang_json, server_logs.read_sglang_json),
+    JsonFormat("batch", requests.looks_like_batch, requests.read_batch),
+    JsonFormat("requests", requests.looks_like_request, requests.read_requests),
+    JsonFormat("responses", requests.looks_like_answer, requests.read_answers),
+)
+TEXT_FORMATS: tuple[TextFormat, ...] = (
+    TextFormat("vllm-log", server_logs.looks_like_vllm, server_logs.read_vllm),
+    TextFormat("sglang-log", server_logs.looks_like_sglang, server_logs.read_sglang),
+    TextFormat("llama-server-log", server_logs.looks_like_llama, server_logs.read_llama),
+)
+FORMAT_NAMES = (*(f.name for f in JSON_FORMATS), *(f.name for f in TEXT_FORMATS))
+
+
+@dataclass
+class TraceInput:
+    """A recognised input: its format, its requests, and the template and vocabulary that came with it."""
+
+    format: str
+    requests: Iterator[Request]
+    extras: Json = field(default_factory=dict)
+
+
+def open_trace(name: str, stream: IO[bytes], input_format: str | None = None) -> TraceInput:
+    """Recognise an input and start reading it.
+
+    Raises: UnusableInput when it is empty or of no known format; LintConfigError for an unknown format name.
+    """
+    if input_format is not None and input_format not in FORMAT_NAMES:
+        raise LintConfigError(f"unknown input format {input_format!r}; known: {', '.join(FORMAT_NAMES)}")
+    source = Source(name, stream)
+    head = source.peek()
+    if not head.strip():
+        raise UnusableInput(name, "the input is empty")
+    _refuse_binary(name, head)
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if start[:1] == b"{" or (start[:1] == b"[" and not _STAMPED.match(start)):
+        return _open_json(source, input_format)
+    return _open_text(source, input_format)
+
+
+def _refuse_binary(name: str, head: bytes) -> None:
+    if head[:1] == b"\x80":
+        raise UnusableInput(name, "a Python pickle is never read; convert it with the tool that wrote it")
+    if head[:8].split(b":")[0].isdigit() and b":" in head[:10] and b"version" in head[:4096]:
+        raise UnusableInput(name, "a mitmproxy flow file; convert it: mitmdump -nr FILE --set hardump=OUT.har")
+    if head[:2] == b"\x1f\x8b":
+        raise UnusableInput(name, "compressed; unpack it first")
+    if b"\x00" in head[:4096]:
+        raise UnusableInput(name, "binary data, no known format")
+
+
+def _open_json(source: Source, input_format: str | None) -> TraceInput:
+    records = _records(source)
+    try:
+        first = next(records)
+    except StopIteration:
+        raise UnusableInput(source.name, "the input holds no record") from None
+    known = next((f for f in JSON_FORMATS if f.name == input_format), None)
+    if input_format and known is None:
+        raise UnusableInput(source.name, f"JSON was found where {input_format} was expected", first.line)
+    chosen = known or _recognise(source.name, first)
+    extras = _extras(chosen, first)
+    found = chosen.read(source.name, chain([first], records))
+    return TraceInput(chosen.name, _counted(source.name, chosen, found), extras)
+
+
+def _records(source: Source) -> Iterator[Record]:
+    """One record a line where the first line is a whole value, else one document (a list gives its items)."""
+    first, _, _ = source.head.lstrip(b"\xef\xbb\xbf \t\r\n").partition(b"\n")
+    stripped = first.strip()
+    if len(stripped) > 1 and (_is_json(stripped) or not _may_continue(stripped, source.head)):
+        yield from json_lines(source)
+        return
+    document = json_document(source)
+    if isinstance(document.value, list):
+        yield from (Record(1, item) for item in document.value)
+    else:
+        yield document
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        value = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return isinstance(value, dict)
+
+
+def _may_continue(first: bytes, head: bytes) -> bool:
+    """True for a document laid out over lines; a long or broken first line is a record."""
+    return len(first) < 200 and b"\n" in head.strip() and first[-1:] in b"{[,"
+
+
+def _recognise(name: str, record: Record) -> JsonFormat:
+    for known in JSON_FORMATS:
+        if known.looks(record.value):
+            return known
+    value = record.value
+    keys = ", ".join(list(value)[:6]) if isinstance(value, dict) else type(value).__name__
+    raise UnusableInput(name, f"no known format (found: {keys})", record.line)
+
+
+def _extras(chosen: JsonFormat, first: Record) -> Json:
+    if chosen.name != "case":
+        return {}
+    return {k: first.value[k] for k in ("chat_template", "vocab", "bos_token_id") if k in first.value}
+
+
+def _counted(name: str, chosen: JsonFormat, found: Iterator[Request]) -> Iterator[Request]:
+    """An input without a request is not clean, it is unusable."""
+    count = 0
+    for request in found:
+        count += 1
+        yield request
+    if count == 0:
+        raise UnusableInput(name, f"no request in this {chosen.name} input")
+
+
+def _open_text(source: Source, input_format: str | None) -> TraceInput:
+    head = source.head.decode("utf-8", "replace")
+    known = next((f for f in TEXT_FORMATS if f.name == input_format), None)
+    if input_format and known is None:
+        raise UnusableInput(source.name, f"text was found where {input_format} was expected", 1)
+    chosen = known or next((f for f in TEXT_FORMATS if f.looks(head)), None)
+    if chosen is None:
+        raise UnusableInput(source.name, "no known format", 1)
+    return TraceInput(chosen.name, chosen.read(source.name, text_lines(source)))

@@ -1,0 +1,99 @@
+"""Bytes to JSON records with their line numbers, streamed; errors name the line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO, Any
+
+import msgspec
+
+from ..errors import UnusableInput
+
+_HEAD = 1 << 16
+_MOST_DOCUMENT = 1 << 29
+_DECODER = msgspec.json.Decoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One JSON value and the line where it starts."""
+
+    line: int
+    value: Any
+
+
+@dataclass(slots=True)
+class Source:
+    """An opened input: its name, its first bytes, and the stream that still yields all of it."""
+
+    name: str
+    stream: IO[bytes]
+    head: bytes = b""
+
+    def peek(self) -> bytes:
+        """The first bytes; may be called once before reading."""
+        self.head = self.stream.read(_HEAD)
+        return self.head
+
+    def lines(self) -> Iterator[bytes]:
+        """All lines, the peeked ones first."""
+        rest = self.head
+        while True:
+            *whole, rest = rest.split(b"\n")
+            yield from whole
+            chunk = self.stream.read(1 << 20)
+            if not chunk:
+                break
+            rest += chunk
+        if rest:
+            yield rest
+
+    def whole(self) -> bytes:
+        """Everything. Raises: UnusableInput for a document that is too large to hold."""
+        rest = self.stream.read(_MOST_DOCUMENT)
+        if len(rest) == _MOST_DOCUMENT:
+            raise UnusableInput(self.name, "the JSON document is too large; give it as one record a line")
+        return self.head + rest
+
+
+def json_lines(source: Source) -> Iterator[Record]:
+    """One record a line; blank lines are stepped over. Raises: UnusableInput with the line."""
+    for number, line in enumerate(source.lines(), 1):
+        text = line.strip()
+        if not text or (number == 1 and text == b"\xef\xbb\xbf"):
+            continue
+        try:
+            yield Record(number, _DECODER.decode(text.removeprefix(b"\xef\xbb\xbf")))
+        except msgspec.DecodeError as error:
+            raise UnusableInput(source.name, _what_is_wrong(text, error), number) from error
+        except UnicodeDecodeError as error:
+            raise UnusableInput(source.name, f"not UTF-8: {error.reason}", number) from error
+
+
+def json_document(source: Source) -> Record:
+    """The whole file as one JSON value. Raises: UnusableInput with the line."""
+    text = source.whole()
+    try:
+        return Record(1, _DECODER.decode(text.strip().removeprefix(b"\xef\xbb\xbf")))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UnusableInput(source.name, _what_is_wrong(text, error), _error_line(text, error)) from error
+
+
+def _error_line(text: bytes, error: Exception) -> int:
+    digits = "".join(c for c in str(error).rsplit("(byte ", 1)[-1] if c.isdigit())
+    at = int(digits) if digits else len(text)
+    return text.count(b"\n", 0, min(at, len(text))) + 1
+
+
+def _what_is_wrong(text: bytes, error: Exception) -> str:
+    if "truncated" in str(error):
+        return "cut off: the JSON ends in the middle"
+    shown = text[:40].decode("utf-8", "replace")
+    return f"not JSON ({error}): {shown!r}"
+
+
+def text_lines(source: Source) -> Iterator[tuple[int, str]]:
+    """Lines of a text file with their numbers."""
+    for number, line in enumerate(source.lines(), 1):
+        yield number, line.decode("utf-8", "replace").rstrip("\r")

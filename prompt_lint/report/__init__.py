@@ -1,0 +1,1 @@
+"""Writers: one a format, from a report to text."""
