@@ -150,7 +150,7 @@ class DecoderArgs(ctypes.Structure):
 
 
 class ActivationsArgs(ctypes.Structure):
-    _fields_ = tuple((name, Pointer) for name in ("x", "normed", "qkv", "q", "attended", "gated"))
+    _fields_ = tuple((name, Pointer) for name in ("input", "x", "normed", "qkv", "q", "attended", "gated"))
 
 
 _SIGNATURES: dict[str, list[Any]] = {

@@ -1,5 +1,7 @@
 // All layers of a dense decoder in one parallel region, from the other ops' own functions: the same bits as calling
 // the ops one by one, without leaving C++ in between.
+#include <cstring>
+
 #include "../cpu/ops.h"
 #include "../linear/weights.h"
 
@@ -28,14 +30,15 @@ struct Decoder {
   float qk_eps;
 };
 
-// Activations of a step; `x` holds the embedded tokens and becomes the residual stream.
+// Activations of a step.
 struct Activations {
-  float* x;         // [T, H]
-  float* normed;    // [T, H]
-  float* qkv;       // [T, (Hq + 2 Hkv) * D]
-  float* q;         // [T, Hq * D]
-  float* attended;  // [T, Hq * D]
-  float* gated;     // [T, I]
+  const float* input;  // [T, H] the embedded tokens
+  float* x;            // [T, H] the residual stream
+  float* normed;       // [T, H]
+  float* qkv;          // [T, (Hq + 2 Hkv) * D]
+  float* q;            // [T, Hq * D]
+  float* attended;     // [T, Hq * D]
+  float* gated;        // [T, I]
 };
 
 namespace {
@@ -61,6 +64,9 @@ extern "C" void sessile_decoder(void* team, const sessile::Decoder* model, const
                                 const sessile::Batch* batch, const sessile::KvLayer* first, int64_t layer_stride) {
   using namespace sessile;
   static_cast<Team*>(team)->run([&](Worker& worker) {
+    worker.for_units(batch->num_tokens, [&](int64_t row) {
+      std::memcpy(a->x + row * model->hidden, a->input + row * model->hidden, model->hidden * sizeof(float));
+    });
     for (int64_t i = 0; i < model->num_layers; ++i) {
       KvLayer kv = *first;
       kv.keys += i * layer_stride;

@@ -66,8 +66,7 @@ def decoder(library: CpuLibrary, x: Tensor, native: NativeDecoder, batch: Attent
     width = heads.num_heads * heads.head_dim
     sizes = (x.shape[1], x.shape[1], heads.row_width, width, width, native.args.inner)
     residual, normed, *others = (torch.empty(x.shape[0], size, dtype=torch.float32) for size in sizes)
-    residual.copy_(x)
-    activations = ActivationsArgs(*(pointer(t) for t in (residual, normed, *others)))
+    activations = ActivationsArgs(*(pointer(t) for t in (x, residual, normed, *others)))
     kv = KvLayerArgs.of(kv_pool, 0, heads.head_dim)
     layer_stride = kv_pool.stride(1) * kv_pool.element_size()
     library.call("sessile_decoder", native.args, activations, BatchArgs.of(batch), kv, layer_stride)
