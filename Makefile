@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo serve test check lint types bench-kernels proto wheel clean
+.PHONY: help setup demo serve test check lint types bench bench-kernels proto wheel clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ -/'
@@ -36,11 +36,15 @@ types: $(STAMP)
 
 check: lint types test ## ruff, mypy, pyright and the tests
 
+bench: $(STAMP) ## measure the server as agents use it, at most 10 minutes; results in docs/benchmarks
+	$(BIN)/bench-agent report --out docs/benchmarks $(BENCH_FLAGS)
+
 bench-kernels: $(STAMP) ## measure the kernels against this machine's limits
 	$(BIN)/python -m sessile.kernels.bench
 
 proto: $(STAMP) ## generate the stubs of server/proto/session.proto
-	cd .import-root && ../$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --grpc_python_out=. --mypy_out=. sessile/server/proto/session.proto
+	cd .import-root && ../$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --grpc_python_out=. --mypy_out=. --mypy_grpc_out=. sessile/server/proto/session.proto
+	sed -i "s/^from sessile.server.proto import/from . import/" server/proto/session_pb2_grpc.pyi # one module, one name, for type checkers
 
 wheel: $(STAMP)
 	$(BIN)/python -m build

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +22,10 @@ class AttentionBatch:
     block_tables: Tensor  # [S, max_blocks] int32: a sequence's blocks in order; what lies past its context is not read
     query_start: Tensor  # [S + 1] int32: first row of each sequence; the last entry is T
     context_lens: Tensor  # [S] int32: tokens of the sequence, this step's included
+    # What the host knows of the rows, so that a GPU's launches need not ask: the first ``num_short`` sequences have at
+    # most ``max_short_len`` rows each (decodes and drafts). Always right, if not useful, is none.
+    num_short: int = 0
+    max_short_len: int = 1
 
     def __post_init__(self) -> None:
         wanted = (torch.int32, torch.int64, torch.int32, torch.int32, torch.int32)
@@ -64,4 +70,10 @@ class AttentionBatch:
             torch.tensor(padded, dtype=torch.int32, device=device).reshape(len(block_tables), width),
             torch.tensor(starts, dtype=torch.int32, device=device),
             torch.tensor(context_lens, dtype=torch.int32, device=device),
+            num_short=leading_decodes(query_lens),
         )
+
+
+def leading_decodes(query_lens: Iterable[int]) -> int:
+    """How many sequences at the front of the batch have one row."""
+    return sum(1 for _ in itertools.takewhile(lambda length: length == 1, query_lens))

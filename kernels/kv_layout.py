@@ -1,6 +1,7 @@
 """How the KV of a block lies in memory: one run of bytes a block, all layers together.
 
-``[num_blocks, num_layers, 2, num_kv_heads, block_size * head_dim]``. Inside one head's part, groups of 16 tokens follow
+``[num_blocks, num_layers, 2, num_kv_heads, block_size * head_dim]``. Inside one head's part the order is the device's.
+A GPU has it plain: ``[block_size, head_dim]``, keys and values alike. On a CPU, groups of 16 tokens follow
 one another, and in a group of 16 (with ``p`` = 2 for bfloat16, 1 for float32, the elements that fill 32 bits):
 
 - keys: ``[head_dim / p][16][p]``: one AVX-512 register holds the ``p`` same dimensions of 16 tokens, so that a
@@ -10,12 +11,25 @@ one another, and in a group of 16 (with ``p`` = 2 for bfloat16, 1 for float32, t
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 GROUP = 16  # tokens that lie together inside a block
+
+
+class KVOrder(enum.Enum):
+    """The order of elements inside one head's part of a block."""
+
+    GROUPED = "grouped"  # CPUs
+    PLAIN = "plain"  # GPUs
+
+    @classmethod
+    def of(cls, device: torch.device | str) -> KVOrder:
+        """The order in which the kernels of ``device`` read and write."""
+        return cls.PLAIN if torch.device(device).type == "cuda" else cls.GROUPED
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +44,7 @@ class KVLayout:
     head_dim: int
     block_size: int
     dtype: torch.dtype
+    order: KVOrder = KVOrder.GROUPED
 
     def __post_init__(self) -> None:
         if self.dtype not in (torch.float32, torch.bfloat16):
@@ -48,6 +63,8 @@ class KVLayout:
     @property
     def name(self) -> str:
         """Name of the order of bytes inside a block; blocks of another name must not be read."""
+        if self.order is KVOrder.PLAIN:
+            return "plain"
         return f"group{GROUP}-pair{pair_of(self.dtype)}"
 
     def allocate(self, num_blocks: int, device: torch.device | str = "cpu") -> Tensor:
@@ -74,6 +91,22 @@ def values_view(kv_pool: Tensor, layer: int, head_dim: int) -> Tensor:
     """The values of one layer as a view ``[num_blocks, num_kv_heads, block_size / 16, 16 / p, p, head_dim]``."""
     values, p = kv_pool[:, layer, 1], pair_of(kv_pool.dtype)
     return values.view(*values.shape[:2], -1, GROUP // p, head_dim, p).transpose(4, 5)
+
+
+def reordered(kv_pool: Tensor, head_dim: int, order: KVOrder) -> Tensor:
+    """A copy of a pool that is in the other order, in ``order``. For tests and checks: pools are never converted."""
+    result = torch.empty_like(kv_pool)
+    plain, grouped = (kv_pool, result) if order is KVOrder.GROUPED else (result, kv_pool)
+    for layer in range(kv_pool.shape[1]):
+        keys, values = keys_view(grouped, layer, head_dim), values_view(grouped, layer, head_dim)
+        plain_keys, plain_values = plain[:, layer, 0].view(keys.shape), plain[:, layer, 1].view(values.shape)
+        if order is KVOrder.GROUPED:
+            keys.copy_(plain_keys)
+            values.copy_(plain_values)
+        else:
+            plain_keys.copy_(keys)
+            plain_values.copy_(values)
+    return result
 
 
 def gather(kv_pool: Tensor, layer: int, head_dim: int, blocks: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,1 +1,97 @@
-"""x"""
+"""``sessile``: the entry point. Reads the command line and the configuration, then runs the command.
+
+What a command needs is imported when it runs, so that ``sessile --help`` is quick and works without torch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+from ..sessions.errors import ConfigError, SessileError
+from .command_line import CommandLine, parse_command_line
+from .config import LogConfig, ResolvedConfig, hand_down, load_config
+from .engine.engine_config import Device
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+_SERVER_MODULES = ("torch", "uvloop", "uvicorn", "fastapi", "grpc", "zmq", "sqlite_utils", "tokenizers")
+_SERVER_EXTRA = "this command needs the server's packages: pip install 'sessile[server]'"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit status: 0 done, 1 failed, 2 wrong usage or configuration."""
+    try:
+        line = parse_command_line(sys.argv[1:] if arguments is None else arguments)
+        resolved = load_config(line.flags, os.environ, line.config_file)
+        hand_down(resolved, os.environ)
+    except ConfigError as error:
+        return _complain(str(error), EXIT_USAGE)
+    try:
+        return _run(line, resolved)
+    except SessileError as error:
+        return _complain(str(error), EXIT_FAILED)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("sessile"):
+            raise
+        return _complain(f"{error.name} is not installed; {_SERVER_EXTRA}", EXIT_FAILED)
+    except KeyboardInterrupt:
+        return _complain("interrupted", EXIT_FAILED)
+
+
+def _run(line: CommandLine, resolved: ResolvedConfig) -> int:
+    match line.command:
+        case "serve":
+            return _serve(resolved)
+        case "models":
+            from .model_list import print_models
+
+            print_models(as_json=line.as_json)
+            return 0
+        case "doctor":
+            from .doctor.report import examine, is_broken, print_report
+
+            findings = examine(resolved)
+            print_report(findings, as_json=line.as_json)
+            if resolved.config.engine.device is Device.CUDA and not (is_broken(findings) or line.as_json):
+                from .doctor.cuda.report import main as test_gpu
+
+                return test_gpu()
+            return EXIT_FAILED if is_broken(findings) else 0
+        case _:
+            raise AssertionError(f"the parser knows no command {line.command}")
+
+
+def _serve(resolved: ResolvedConfig) -> int:
+    for name in _SERVER_MODULES:  # torch would be missed only after the model was fetched
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(name=name)
+    import uvloop
+
+    from .composition import run_server
+
+    _log_to_stderr(resolved.config.log)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run_server(resolved.config))
+    return 0
+
+
+def _log_to_stderr(config: LogConfig) -> None:
+    logging.basicConfig(
+        level=config.level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S"
+    )
+    for noisy in ("uvicorn.error", "httpx", "asyncio"):
+        logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLogger().level))
+
+
+def _complain(message: str, status: int) -> int:
+    sys.stderr.write(f"sessile: {message}\n")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

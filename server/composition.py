@@ -1,36 +1,28 @@
-"""The running server: its parts, built in order, joined, and taken down again."""
+"""The running server: its engine and its front, brought up, drained, and taken down again."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import socket
-import tempfile
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import uvicorn
+import msgspec
 
-from ..sessions.errors import ConfigError
-from ..sessions.manager import SessionManager
-from ..sessions.store import SessionStore
-from .command_line import installed_version
 from .config import ServerConfig
 from .engine.client import EngineClient
+from .engine.engine_config import EngineConfig
 from .lifecycle import Lifecycle
-from .model.source import ModelSource, resolve_model
+from .model.source import resolve_model
+from .places import listen, prepare_data_dir
 from .progress import StartProgress, start_progress
-from .text.chat_template import ChatTemplate
-from .text.tokenizer import Tokenizer
-from .text.tokenizer_files import load_chat_template, load_tokenizer
-from .web.application import create_app
-from .web.names import ServedName
-from .web.parts import WebParts
+
+if TYPE_CHECKING:
+    from .front import Front
 
 logger = logging.getLogger(__name__)
 _LAST_WORDS_S = 2  # for the answers of turns that were cancelled
@@ -48,6 +40,7 @@ async def run_server(config: ServerConfig) -> None:
     lifecycle = Lifecycle()
     lifecycle.install_signals()
     prepare_data_dir(config.server.data_dir)
+    listen(config.server.host, config.grpc.port, "grpc").close()  # gRPC binds later: better told now
     async with contextlib.AsyncExitStack() as stack:
         listener = stack.enter_context(contextlib.closing(listen(config.server.host, config.http.port, "http")))
         with start_progress() as progress:
@@ -60,12 +53,10 @@ async def run_server(config: ServerConfig) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """What draining needs of a started server."""
+    """A server that takes turns."""
 
-    manager: SessionManager
     engine: EngineClient
-    served: ServedName
-    grpc_port: int
+    front: Front
 
 
 async def _start(
@@ -75,29 +66,31 @@ async def _start(
     progress: StartProgress,
     stack: contextlib.AsyncExitStack,
 ) -> _Running:
-    """Bring up all parts; ``stack`` takes them down in the other order. HTTP answers while the model loads."""
-    source, tokenizer, template = await asyncio.to_thread(_load_text, config.engine.model, progress)
-    store = await asyncio.to_thread(SessionStore, config.server.data_dir)
-    stack.callback(store.close)
-    engine = EngineClient(config.engine, progress)
+    """Bring up the engine and, while it loads, the front."""
+    source = await asyncio.to_thread(resolve_model, config.engine.model, None, progress)
+    engine = EngineClient(_with_disk_path(config), progress)
     stack.push_async_callback(engine.close)
-    manager = SessionManager(store, engine, tokenizer, template)
-    stack.callback(manager.shutdown)
-    served = served_name(config, source)
-    parts = WebParts(
-        turns=manager,
-        engine=engine,
-        token_bytes=tokenizer.token_bytes,
-        served=served,
-        http=config.http,
-        check_admission=lifecycle.check_admission,
-        version=installed_version(),
-        started_at=time.time(),
-    )
-    await stack.enter_async_context(_http(parts, listener, config))
-    grpc_port = await stack.enter_async_context(_grpc(manager, engine, config))
-    await engine.start()
-    return _Running(manager, engine, served, grpc_port)
+    loading = asyncio.ensure_future(engine.start())
+    stack.callback(loading.cancel)
+    start_front = await asyncio.to_thread(_import_front)
+    front = await start_front(config, source, engine, listener, lifecycle.check_admission, stack)
+    await loading
+    await front.rpc.set_serving()
+    return _Running(engine, front)
+
+
+def _import_front() -> Callable[..., Coroutine[Any, Any, Front]]:
+    """A second's work, beside the start of the engine's process."""
+    from .front import start_front
+
+    return start_front
+
+
+def _with_disk_path(config: ServerConfig) -> EngineConfig:
+    """The engine's part, with the disk tier beside the sessions unless it was put elsewhere."""
+    if config.engine.disk_path:
+        return config.engine
+    return msgspec.structs.replace(config.engine, disk_path=str(config.server.data_dir / "kv"))
 
 
 async def _unless_stopped(work: Coroutine[Any, Any, _Result], lifecycle: Lifecycle) -> _Result | None:
@@ -119,116 +112,27 @@ def _announce(config: ServerConfig, running: _Running, listener: socket.socket, 
     logger.info(
         "ready after %.1f s: %s (%s, %s), %d tokens of KV, context %d",
         seconds,
-        running.served.name,
+        running.front.served.name,
         info.device,
         info.dtype,
         info.num_blocks * info.block_size,
         info.context_length,
     )
     shown = f"[{host}]" if ":" in host else host
-    logger.info("HTTP on http://%s:%d, gRPC on %s:%d", shown, listener.getsockname()[1], shown, running.grpc_port)
+    logger.info("HTTP on http://%s:%d, gRPC on %s:%d", shown, listener.getsockname()[1], shown, running.front.grpc_port)
 
 
 async def _drain(running: _Running, lifecycle: Lifecycle, timeout_s: float) -> None:
     """Wait for running turns, up to the timeout or the second signal; those still running then fail."""
-    waiting = asyncio.ensure_future(running.manager.drain())
+    await running.front.rpc.set_not_serving()
+    waiting = asyncio.ensure_future(running.front.manager.drain())
     cancelled = asyncio.ensure_future(lifecycle.cancelled())
     await asyncio.wait((waiting, cancelled), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
     if not waiting.done():
-        left = running.manager.running.in_hand
+        left = running.front.manager.running.in_hand
         logger.warning("%d requests are still running and will fail", left)
         await running.engine.close()
         await asyncio.wait((waiting,), timeout=_LAST_WORDS_S)
     for task in (waiting, cancelled):
         task.cancel()
     logger.info("stopped")
-
-
-class _HttpServer(uvicorn.Server):
-    """uvicorn, without its own signal handlers: the lifecycle has them."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-@contextlib.asynccontextmanager
-async def _http(parts: WebParts, listener: socket.socket, config: ServerConfig) -> AsyncIterator[None]:
-    server = _HttpServer(
-        uvicorn.Config(
-            create_app(parts),
-            http="httptools",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=config.log.requests,
-            server_header=False,
-            backlog=config.http.backlog,
-            timeout_graceful_shutdown=_LAST_WORDS_S,
-        )
-    )
-    serving = asyncio.ensure_future(server.serve([listener]))
-    try:
-        yield
-    finally:
-        server.should_exit = True
-        await serving
-
-
-def served_name(config: ServerConfig, source: ModelSource) -> ServedName:
-    """The model's name in the API: the configured one or its own, and what else means it."""
-    aliases = {*config.names.model_aliases, source.name, config.engine.model or source.name}
-    name = config.names.served_model_name or source.name
-    return ServedName(name, frozenset(aliases - {name, ""}))
-
-
-def _load_text(model: str | None, progress: StartProgress) -> tuple[ModelSource, Tokenizer, ChatTemplate]:
-    source = resolve_model(model, None, progress)
-    progress("load the tokenizer", 0.0)
-    tokenizer = load_tokenizer(source)
-    return source, tokenizer, load_chat_template(source, tokenizer)
-
-
-def listen(host: str, port: int, kind: str) -> socket.socket:
-    """A listening socket. Raises ConfigError naming the port and its flag."""
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family)
-    except OSError as error:
-        raise port_error(host, port, kind, error) from error
-
-
-def port_error(host: str, port: int, kind: str, error: OSError) -> ConfigError:
-    """Why ``host:port`` cannot be listened on, and what to do."""
-    flag = f"--{kind}-port"
-    match error.errno:
-        case errno.EADDRINUSE:
-            return ConfigError(
-                f"port {port} on {host} is in use",
-                field=f"{kind}.port",
-                remedy=f"stop what listens there, or give {flag} another port (0 takes a free one)",
-            )
-        case errno.EACCES:
-            return ConfigError(
-                f"port {port} may not be used by this user", field=f"{kind}.port", remedy=f"give {flag} one above 1023"
-            )
-        case _:
-            return ConfigError(
-                f"cannot listen on {host}: {error.strerror or error}",
-                field="server.host",
-                remedy="give --host an address of this machine",
-            )
-
-
-def prepare_data_dir(folder: Path) -> None:
-    """Make the data folder and try it out. Raises ConfigError."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise ConfigError(
-            f"the data folder {folder} cannot be written: {error.strerror}",
-            field="server.data_dir",
-            remedy="give --data-dir a folder that this user can write",
-        ) from error

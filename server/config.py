@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,6 +22,7 @@ from .settings import ENVIRONMENT_PREFIX, Setting, settings_of, suggest
 from .web.http_config import HttpConfig
 
 CONFIG_VARIABLE = "SESSILE_CONFIG"
+_HANDED_DOWN = ("cache_dir", "cpu_features", "arithmetic", "log_level")
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Seconds = Annotated[float, Meta(ge=0)]
 _Values = Iterator[tuple[Setting, str, Any]]  # setting, where it was set, its value
@@ -29,8 +30,12 @@ _Values = Iterator[tuple[Setting, str, Any]]  # setting, where it was set, its v
 
 def default_data_dir() -> Path:
     """``$XDG_DATA_HOME/sessile``, or ``~/.local/share/sessile``."""
-    base = os.environ.get("XDG_DATA_HOME", "")
-    return (Path(base) if base else Path.home() / ".local" / "share") / "sessile"
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "sessile"
+
+
+def default_cache_dir() -> Path:
+    """``$XDG_CACHE_HOME/sessile``, or ``~/.cache/sessile``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sessile"
 
 
 class ProcessConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -40,9 +45,25 @@ class ProcessConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     data_dir: Annotated[Path, Meta(description="folder of the sessions")] = msgspec.field(
         default_factory=default_data_dir
     )
+    cache_dir: Annotated[Path, Meta(description="folder of fetched and converted models and of built kernels")] = (
+        msgspec.field(default_factory=default_cache_dir)
+    )
     drain_timeout_s: Annotated[
         Seconds, Meta(description="seconds that running turns get to finish after a SIGTERM")
     ] = 30.0
+
+
+class KernelsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How the kernels compute."""
+
+    cpu_features: Annotated[
+        Literal["auto", "torch", "plain", "avx2", "avx512", "avx512_bf16"],
+        Meta(description="instructions of the CPU kernels, at most; torch: none of our kernels"),
+    ] = "auto"
+    arithmetic: Annotated[
+        Literal["fast", "deterministic"],
+        Meta(description="on a GPU: whether the order of additions may follow the shape of the batch"),
+    ] = "fast"
 
 
 class ModelNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -76,6 +97,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     server: Annotated[ProcessConfig, Meta(extra={"prefix": ""})] = msgspec.field(default_factory=ProcessConfig)
     engine: Annotated[EngineConfig, Meta(extra={"prefix": ""})] = msgspec.field(default_factory=EngineConfig)
+    kernels: Annotated[KernelsConfig, Meta(extra={"prefix": ""})] = msgspec.field(default_factory=KernelsConfig)
     names: Annotated[ModelNames, Meta(extra={"prefix": ""})] = msgspec.field(default_factory=ModelNames)
     http: HttpConfig = msgspec.field(default_factory=HttpConfig)
     grpc: GrpcConfig = msgspec.field(default_factory=GrpcConfig)
@@ -131,6 +153,17 @@ def load_config(
     config = _build(settings, values)
     config.validate()
     return ResolvedConfig(config, origins)
+
+
+def hand_down(resolved: ResolvedConfig, environment: MutableMapping[str, str]) -> None:
+    """Put what lower layers and child processes read from the environment there, wherever it was set."""
+    for setting in all_settings():
+        if setting.name in _HANDED_DOWN and setting.name in resolved.origins:
+            value = str(getattr(getattr(resolved.config, setting.table), setting.key))
+            if value in ("", "auto"):
+                environment.pop(setting.variable, None)
+            else:
+                environment[setting.variable] = value
 
 
 def _build(settings: tuple[Setting, ...], values: Mapping[str, Any]) -> ServerConfig:

@@ -18,14 +18,14 @@ FOLDERS = ("server", "sessions", "kernels", "prompt_lint", "bench_agent")
 LAYERS: tuple[tuple[str, int], ...] = (
     ("bench_agent", 1),
     ("server.app", 2),
-    ("server.config", 2),
-    ("server.doctor", 2),
+    *((f"server.{name}", 2) for name in ("composition", "front", "lifecycle", "places", "progress", "doctor")),
+    *((f"server.{name}", 2) for name in ("command_line", "config", "model_list")),
     ("server.command_line", 2),
-    ("server.composition", 2),
     ("server.rpc", 3),
     ("server.web", 3),
     ("server.client", 3),
     ("server.error_status", 3),
+    ("server.settings", 3),
     ("server.proto", 3),
     ("server.engine.client", 4),
     ("sessions.manager", 4),
@@ -46,7 +46,9 @@ STRANGERS = (
     ("prompt_lint", "kernels"),
     ("prompt_lint", "server"),
     ("bench_agent", "server.engine"),
-    ("bench_agent", "sessions"),
+    ("bench_agent", "sessions.cache"),
+    ("bench_agent", "sessions.store"),
+    ("bench_agent", "sessions.manager"),
     ("bench_agent", "kernels"),
 )
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from torch import Tensor
 
 from ..linear import PackedLinear
 from ..rotary import Heads, QKNorm
+from .native import NativeDecoder, describe
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +28,9 @@ class DecoderLayer:
     qk_norm: QKNorm | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DecoderWeights:
-    """All layers, and what they share."""
+    """All layers (at least one), and what they share."""
 
     layers: Sequence[DecoderLayer]
     final_norm: Tensor  # [H]
@@ -36,3 +38,8 @@ class DecoderWeights:
     heads: Heads
     attention_scale: float
     eps: float
+
+    @cached_property
+    def native(self) -> NativeDecoder | None:
+        """The same for the C++ decoder; None where it does not fit."""
+        return describe(self)

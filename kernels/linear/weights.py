@@ -84,13 +84,37 @@ class Int4Weight:
         """[N, K]: one rounding to float32; then nearest, ties away from zero, in bfloat16."""
         scale = self.scale.double().repeat_interleave(GROUP, dim=1)
         minimum = self.minimum.double().repeat_interleave(GROUP, dim=1)
-        # The kernels compute (1 + q/16) * 16 scale + (minimum - 16 scale): the second term is rounded to float32 first.
-        offset = (minimum - 16 * scale).float().double()
-        exact = ((1 + self.q.double() / 16) * (16 * scale) + offset).float()
+        # The kernels compute (1 + q/128) * 128 scale + (minimum - 128 scale); the second term is rounded to float32.
+        offset = (minimum - 128 * scale).float().double()
+        exact = ((1 + self.q.double() / 128) * (128 * scale) + offset).float()
         return round_to_bfloat16(exact) if dtype == torch.bfloat16 else exact.to(dtype)
 
 
-Weight = DenseWeight | Int8Weight | Int4Weight
+@dataclass(frozen=True, slots=True)
+class Fp8Weight:
+    """``w = q * scale``. ``q`` [N, K] float8_e4m3fn, ``scale`` [N] float32, one a channel; GPUs alone read it as it is.
+
+    The scale multiplies the sum over K. Raises: ValueError for shapes that do not fit.
+    """
+
+    q: Tensor
+    scale: Tensor
+
+    def __post_init__(self) -> None:
+        if self.q.dtype != torch.float8_e4m3fn or self.scale.numel() != self.q.shape[0]:
+            raise ValueError(f"fp8 weight {tuple(self.q.shape)} does not fit scales {tuple(self.scale.shape)}")
+        object.__setattr__(self, "scale", self.scale.flatten().float())
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.q.shape[0], self.q.shape[1]
+
+    def dequantise(self, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+        """[N, K]: the product, rounded to ``dtype``."""
+        return (self.q.float() * self.scale.unsqueeze(1)).to(dtype)
+
+
+Weight = DenseWeight | Int8Weight | Int4Weight | Fp8Weight
 
 
 def concatenate(weights: Sequence[Weight]) -> Weight:

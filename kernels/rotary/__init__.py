@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 from ..attention_batch import AttentionBatch
+from ..backend import cpu_library
+from ..cpu.library import BatchArgs, HeadsArgs, KvLayerArgs, RotaryArgs, pointer
 from . import reference
 from .heads import Heads, QKNorm
 
@@ -29,7 +31,21 @@ def rotary_kv_write(
     """
     if qkv.shape[1] != heads.row_width:
         raise ValueError(f"qkv is {tuple(qkv.shape)}, the heads take [T, {heads.row_width}]")
-    return reference.rotary_kv_write(qkv, cos_sin, batch, kv_pool, layer, heads, norm)
+    if qkv.is_cuda:
+        from . import triton as on_gpu
+
+        return on_gpu.rotary_kv_write(qkv, cos_sin, batch, kv_pool, layer, heads, norm)
+    library = cpu_library(qkv.device)
+    if library is None:
+        return reference.rotary_kv_write(qkv, cos_sin, batch, kv_pool, layer, heads, norm)
+    q = torch.empty(qkv.shape[0], heads.num_heads, heads.head_dim, dtype=torch.float32)
+    q_norm, k_norm = (None, None) if norm is None else (pointer(norm.q_weight), pointer(norm.k_weight))
+    eps = 0.0 if norm is None else norm.eps
+    head_args = HeadsArgs(heads.num_heads, heads.num_kv_heads, heads.head_dim)
+    args = RotaryArgs(pointer(qkv), pointer(cos_sin), q_norm, k_norm, pointer(q), head_args, eps)
+    kv = KvLayerArgs.of(kv_pool, layer, heads.head_dim)
+    library.call("sessile_rotary_kv_write", args, BatchArgs.of(batch), kv)
+    return q
 
 
 def cos_sin_table(inverse_frequencies: Tensor, max_position: int, attention_factor: float = 1.0) -> Tensor:

@@ -12,13 +12,12 @@ import enum
 import logging
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 import zmq
-import zmq.asyncio
 
 from ...sessions.errors import CapacityError, ContextOverflow, EngineError, RequestError
 from .engine_config import EngineConfig
@@ -40,6 +39,7 @@ logger = logging.getLogger(__name__)
 
 RESTART_DELAYS_S = (0.0, 1.0, 5.0, 15.0)  # before the first, second, … restart in a row
 SHUTDOWN_GRACE_S = 5.0
+LAST_WORDS_S = 0.05  # for what a process that has ended sent before
 
 
 class EngineState(enum.Enum):
@@ -59,9 +59,13 @@ class Progress(Protocol):
 
 
 class _Child:
-    """One engine process and the two queues to it."""
+    """One engine process and the two queues to it.
 
-    def __init__(self, config: EngineConfig, folder: Path, context: zmq.asyncio.Context) -> None:
+    The sockets are plain ones and the loop watches the receiver's file descriptor: for each message that costs half
+    of what ``zmq.asyncio`` does.
+    """
+
+    def __init__(self, config: EngineConfig, folder: Path, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         self._config = config
         self._to_engine = f"ipc://{folder}/to-engine"
         self._from_engine = f"ipc://{folder}/from-engine"
@@ -83,23 +87,36 @@ class _Child:
             sys.executable, "-m", f"{__package__}.process", config, self._to_engine, self._from_engine
         )
 
-    async def send(self, message: ToEngine) -> None:
-        await self._sender.send(self._encoder.encode(message))
-
-    async def messages(self) -> AsyncIterator[FromEngine]:
-        """What the engine says, until its process ends."""
-        assert self._process is not None
-        ended = asyncio.ensure_future(self._process.wait())
+    def send(self, message: ToEngine) -> None:
+        """Queue a message. Raises EngineError if the engine does not listen, or no more."""
         try:
-            while True:
-                received = asyncio.ensure_future(self._receiver.recv())
-                await asyncio.wait((received, ended), return_when=asyncio.FIRST_COMPLETED)
-                if not received.done():
-                    received.cancel()
-                    return
-                yield self._decoder.decode(received.result())
+            self._sender.send(self._encoder.encode(message), zmq.NOBLOCK)
+        except zmq.Again as error:
+            raise EngineError("the engine does not listen", remedy="try again", retry_after_s=2.0) from error
+
+    async def listen(self, on_message: Callable[[FromEngine], None]) -> None:
+        """Hand on what the engine says, until its process has ended."""
+        assert self._process is not None
+        loop = asyncio.get_running_loop()
+        descriptor = self._receiver.fileno()
+        loop.add_reader(descriptor, self._take, on_message)
+        try:
+            self._take(on_message)
+            await self._process.wait()
+            await asyncio.sleep(LAST_WORDS_S)
+            self._take(on_message)
         finally:
-            ended.cancel()
+            loop.remove_reader(descriptor)
+
+    def _take(self, on_message: Callable[[FromEngine], None]) -> None:
+        """Hand on all that has arrived: the descriptor tells of a change once, not of each message."""
+        while int(self._receiver.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+            on_message(self._decoder.decode(self._receiver.recv(zmq.NOBLOCK)))
+
+    def terminate(self) -> None:
+        """End the process without asking."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.terminate()
 
     async def stop(self) -> None:
         """End the process: asked first, killed after a grace period. Closes the queues."""
@@ -120,7 +137,7 @@ class EngineClient:
     def __init__(self, config: EngineConfig, on_progress: Progress | None = None) -> None:
         self._config = config
         self._on_progress = on_progress
-        self._context = zmq.asyncio.Context()
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._child: _Child | None = None
         self._turns: dict[str, asyncio.Queue[TurnOutput | EngineError]] = {}
         self._info: EngineReady | None = None
@@ -163,7 +180,7 @@ class EngineClient:
             raise self._unavailable()
         return self.info
 
-    async def generate(self, turn: SubmitTurn) -> AsyncIterator[TurnOutput]:
+    async def generate(self, turn: SubmitTurn) -> AsyncGenerator[TurnOutput, None]:
         """Run a turn; the last output has its usage. Closing the iterator early aborts the turn.
 
         Raises:
@@ -179,7 +196,7 @@ class EngineClient:
         self._turns[turn.turn_id] = outputs
         finished = False
         try:
-            await child.send(turn)
+            child.send(turn)
             while not finished:
                 output = await outputs.get()
                 if isinstance(output, EngineError):
@@ -190,20 +207,24 @@ class EngineClient:
         finally:
             self._turns.pop(turn.turn_id, None)
             if not finished and self._child is child:
-                await child.send(AbortTurn(turn.turn_id))
+                with contextlib.suppress(EngineError):
+                    child.send(AbortTurn(turn.turn_id))
 
     async def abort(self, turn_id: str) -> None:
         """End a turn within one step; its iterator gets the last output. Unknown ids are ignored."""
         if self._child is not None and turn_id in self._turns:
-            await self._child.send(AbortTurn(turn_id))
+            self._child.send(AbortTurn(turn_id))
 
     async def close(self) -> None:
         """Stop the engine. Open turns fail."""
+        loads = self.state is not EngineState.READY
         self._closing.set()
         self._set_state(EngineState.CLOSED)
         if self._child is not None:
-            with contextlib.suppress(zmq.ZMQError):
-                await self._child.send(Shutdown())
+            with contextlib.suppress(EngineError):
+                self._child.send(Shutdown())
+            if loads:  # it would read that only afterwards
+                self._child.terminate()
         if self._supervisor is not None:
             await self._supervisor
         self._context.term()
@@ -231,19 +252,17 @@ class EngineClient:
 
     async def _run_child(self) -> bool:
         """One engine's life; True if it became ready."""
-        became_ready = False
+        before = self._info
         with tempfile.TemporaryDirectory(prefix="sessile-") as folder:
             child = self._child = _Child(self._config, Path(folder), self._context)
             try:
                 await child.start()
-                async for message in child.messages():
-                    became_ready |= isinstance(message, EngineReady)
-                    self._handle(message)
+                await child.listen(self._handle)
             finally:
                 self._child = None
                 await child.stop()
                 self._fail_turns()
-        return became_ready
+        return self._info is not before
 
     def _handle(self, message: FromEngine) -> None:
         match message:
@@ -268,10 +287,9 @@ class EngineClient:
         self._changed.set()
 
     def _fail_turns(self) -> None:
+        why = "the server stopped" if self._closing.is_set() else "the engine died"
         for queue in self._turns.values():
-            queue.put_nowait(
-                EngineError("the engine died during this turn", remedy="send the turn again", retry_after_s=2.0)
-            )
+            queue.put_nowait(EngineError(f"{why} during this turn", remedy="send the turn again", retry_after_s=2.0))
 
     # -- checks ---------------------------------------------------------------------------------------------------
 
@@ -298,7 +316,9 @@ class EngineClient:
             raise RequestError(
                 "a token id is outside of the vocabulary", field="token_ids", remedy=f"use 0 to {info.vocab_size - 1}"
             )
-        if any(not 0 <= token_id < info.vocab_size for token_id in turn.sampling.stop_token_ids):
+        if any(
+            not 0 <= token_id < info.vocab_size for token_id in (*turn.sampling.stop_token_ids, *turn.eos_token_ids)
+        ):
             raise RequestError(
                 "a stop token id is outside of the vocabulary",
                 field="stop_token_ids",

@@ -11,15 +11,18 @@ import msgspec
 import torch
 
 from ...sessions.cache.block_pool import BlockPool
+from ...sessions.cache.cost_model import CostModel
+from ...sessions.cache.keys import BlockKeys
 from ...sessions.cache.prefix_cache import PrefixCache
 from ...sessions.cache.radix_tree import RadixTree
 from ..model.causal_lm import CausalLM
-from .batch import BlockTables, build_batch
+from .batch import BlockTables, build_arrays
+from .device.parts import device_parts
 from .engine_config import EngineConfig
-from .kv_cache import KVCache, blocks_in
+from .kv_cache import kv_fingerprint
+from .kv_transfer import KVTransfer
+from .lower_tiers import TierSetup
 from .messages import EngineStats, FinishReason, SubmitTurn, TurnOutput
-from .model_runner import ModelRunner
-from .sampler import sample
 from .scheduler import Scheduler
 from .sequence import Sequence
 
@@ -37,24 +40,43 @@ class _Counters:
 class EngineCore:
     """Owns scheduler, radix tree, block pool, KV tensors and model. Not thread safe: one loop steps it.
 
-    ``clock`` gives seconds; only differences count.
+    ``clock`` gives seconds; only differences count. ``weights`` is the fingerprint of the model, and a part of the key
+    of each block. ``tiers`` None: there are none below the device tier. ``progress`` hears what takes long at a start
+    on a GPU.
     """
 
-    def __init__(self, config: EngineConfig, model: CausalLM, device: torch.device, clock: Callable[[], float]) -> None:
-        layout = model.kv_layout(config.block_size)
-        self.num_blocks = blocks_in(config.kv_memory_bytes, layout)
+    def __init__(
+        self,
+        config: EngineConfig,
+        model: CausalLM,
+        device: torch.device,
+        clock: Callable[[], float],
+        weights: str = "",
+        tiers: TierSetup | None = None,
+        progress: Callable[[str, float], None] = lambda stage, fraction: None,
+    ) -> None:
+        parts = device_parts(config, model, device, progress)
+        self.num_blocks = parts.kv_cache.num_blocks
         self.block_size = config.block_size
         self.context_length = min(
             config.max_context or model.max_position, model.max_position, self.num_blocks * config.block_size
         )
         self._clock = clock
-        self._device = device
-        self._kv_cache = KVCache(layout, self.num_blocks, device)
-        self._runner = ModelRunner(model, self._kv_cache)
+        self._kv_cache = parts.kv_cache
+        self._runner = parts.runner
+        self._sample = parts.sample
         self._pool = BlockPool(self.num_blocks)
-        self._tree = RadixTree(self._pool, config.block_size)
-        self._cache = PrefixCache(self._pool, self._tree, config.block_size)
-        self._scheduler = Scheduler(config, self._cache, clock)
+        fingerprint = kv_fingerprint(self._kv_cache.layout, weights)
+        self._transfer: KVTransfer | None = None
+        if tiers is not None:
+            lower = tiers.open(fingerprint)
+            calibration = tiers.calibrate(model, self._kv_cache, lower)
+            cost = CostModel(calibration, config.block_size, fingerprint.block_bytes)
+            self._transfer = KVTransfer(self._kv_cache, lower, cost)
+        on_evict = None if self._transfer is None else self._transfer.demote
+        self._tree = RadixTree(self._pool, config.block_size, on_evict=on_evict)
+        self._cache = PrefixCache(self._pool, self._tree, BlockKeys(fingerprint))
+        self._scheduler = Scheduler(config, self._cache, clock, self._transfer)
         self._tables = BlockTables(config.max_sequences, -(-self.context_length // config.block_size) + 1)
         self._turns: dict[str, Sequence] = {}
         self._ended: list[Sequence] = []  # between steps, not yet reported
@@ -63,8 +85,18 @@ class EngineCore:
 
     @property
     def has_work(self) -> bool:
-        """A step would do or report something."""
-        return bool(self._turns or self._ended)
+        """A step would do or report something, now or when a load ends."""
+        return bool(self._turns or self._ended or self._scheduler.loading)
+
+    @property
+    def only_loads(self) -> bool:
+        """Nothing can be done until a load ends: whoever steps may rest for a moment."""
+        return bool(self._scheduler.loading) and not self._scheduler.running and not self._ended
+
+    def close(self) -> None:
+        """Let what the lower tiers took reach the disk. Nothing else may be called afterwards."""
+        if self._transfer is not None:
+            self._transfer.close()
 
     def submit(self, turn: SubmitTurn) -> None:
         """Let a turn wait for its first step.
@@ -99,13 +131,13 @@ class EngineCore:
         advanced: list[Sequence] = []
         if plan.chunks:
             self._kv_cache.copy(plan.copies)
-            batch = build_batch(plan, self._tables, self.block_size, self._device)
+            arrays = build_arrays(plan, self._tables, self.block_size)
             model_started = self._clock()
-            logits = self._runner.run(batch)
+            logits = self._runner.run(arrays)
             self._counters.model_s += self._clock() - model_started
             for sequence, indices in self._scheduler.complete(plan).items():
                 self._tables.replace(sequence, indices)
-            advanced = batch.sampling
+            advanced = arrays.sampling
             self._append_sampled(logits, advanced)
         self._counters.steps += 1
         now = self._clock()
@@ -137,7 +169,7 @@ class EngineCore:
         self._tree.check_integrity()
         own = sum(
             len(sequence.held.block_ids) - sequence.held.num_cached_tokens // self.block_size
-            for sequence in self._scheduler.running
+            for sequence in (*self._scheduler.running, *self._scheduler.loading)
             if sequence.held is not None
         )
         assert self._pool.num_free + self._tree.num_blocks + own == self.num_blocks, "a block has no owner"
@@ -146,7 +178,7 @@ class EngineCore:
 
     def _append_sampled(self, logits: torch.Tensor, sequences: list[Sequence]) -> None:
         now = self._clock()
-        for sequence, token in zip(sequences, sample(logits, sequences), strict=True):
+        for sequence, token in zip(sequences, self._sample(logits, sequences), strict=True):
             sequence.append(token.token_id, token.logprobs)
             if sequence.first_token is None:
                 sequence.first_token = now

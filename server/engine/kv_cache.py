@@ -8,6 +8,7 @@ import torch
 
 from ...kernels.kv_copy import copy_block_prefix
 from ...kernels.kv_layout import KVLayout
+from ...sessions.cache.keys import KVFingerprint
 from ...sessions.cache.prefix_cache import BlockCopy
 from ...sessions.errors import ConfigError
 
@@ -27,6 +28,18 @@ class KVCache:
         """Do the copies on write, in order."""
         for copy in copies:
             copy_block_prefix(self.pool, copy.source, copy.target, copy.num_tokens, self.layout.head_dim)
+
+
+def kv_fingerprint(layout: KVLayout, weights: str) -> KVFingerprint:
+    """What the bytes of a block depend on. ``weights`` is the model's fingerprint, in which its RoPE is counted."""
+    return KVFingerprint(
+        weights=weights,
+        dtype=str(layout.dtype).removeprefix("torch."),
+        layout=layout.name,
+        block_size=layout.block_size,
+        block_bytes=layout.block_bytes,
+        rope="as in weights",
+    )
 
 
 def blocks_in(memory_bytes: int, layout: KVLayout) -> int:

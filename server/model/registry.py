@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import blake3
 import msgspec
@@ -16,12 +17,13 @@ from .config import ModelConfig
 from .convert import CONFIG_FILE, WEIGHTS_FILE
 from .gguf_config import config_from_gguf
 from .hf_config import config_from_hf, read_json
-from .source import ModelSource, SourceKind, resolve_model
+from .source import ModelSource, SourceKind, resolve_model, unwatched
 from .weights.gguf_file import GGUFFile
 from .weights.gguf_source import GGUFSource
+from .weights.int4_checkpoint import Int4CheckpointSource, int4_format
 from .weights.prepared import PreparedSource
-from .weights.safetensors_source import SafetensorsSource, weight_files
-from .weights.tensor_source import TensorSource
+from .weights.safetensors_source import FLOATS, SafetensorsSource, weight_files
+from .weights.tensor_source import TensorSource, expected_shapes
 
 __all__ = ["LoadedModel", "load_model", "resolve_model"]
 
@@ -39,7 +41,7 @@ class LoadedModel:
 
 
 def load_model(
-    source: ModelSource, *, device: torch.device | str, dtype: Precision | str, progress: Progress
+    source: ModelSource, *, device: torch.device | str, dtype: Precision | str, progress: Progress = unwatched
 ) -> LoadedModel:
     """Read, check and pack a model's weights. ``dtype`` is ``bfloat16`` or ``float32``.
 
@@ -65,9 +67,7 @@ def _precision(dtype: Precision | str) -> Precision:
 def _open(source: ModelSource) -> tuple[ModelConfig, TensorSource]:
     match source.kind:
         case SourceKind.FOLDER:
-            path = source.path / "config.json"
-            config = config_from_hf(read_json(path), str(path))
-            return config, SafetensorsSource(weight_files(source.path))
+            return _open_folder(source.path)
         case SourceKind.GGUF:
             file = GGUFFile(source.path)
             config = config_from_gguf(file)
@@ -76,6 +76,21 @@ def _open(source: ModelSource) -> tuple[ModelConfig, TensorSource]:
             assert source.content_hash is not None
             config = msgspec.json.decode((source.path / CONFIG_FILE).read_bytes(), type=ModelConfig)
             return config, PreparedSource(source.path / WEIGHTS_FILE, source.content_hash)
+
+
+def _open_folder(folder: Path) -> tuple[ModelConfig, TensorSource]:
+    path = folder / "config.json"
+    values = read_json(path)
+    config = config_from_hf(values, str(path))
+    quantization = values.get("quantization_config")
+    if quantization is None:
+        return config, SafetensorsSource(weight_files(folder))
+    if not isinstance(quantization, dict):
+        raise ModelError(f"quantization_config in {path} is no object", field="quantization_config")
+    form = int4_format(quantization, str(path))
+    biases = frozenset(name for name in expected_shapes(config) if name.endswith(".bias"))
+    files = SafetensorsSource(weight_files(folder), FLOATS | {"I32"})
+    return config, Int4CheckpointSource(files, form, biases)
 
 
 def _fingerprint(content_hash: str, config: ModelConfig, precision: Precision) -> str:

@@ -22,7 +22,7 @@ _HUB_FILES = [
     "special_tokens_map.json",
     "chat_template.json",
     "chat_template.jinja",
-    "*.safetensors",
+    "model*.safetensors",
     "model.safetensors.index.json",
 ]
 
@@ -45,13 +45,21 @@ class ModelSource:
     content_hash: str | None = None
 
 
+def unwatched(stage: str, fraction: float) -> None:
+    """Progress that nobody watches."""
+
+
 def default_cache_dir() -> Path:
-    """``$XDG_CACHE_HOME/sessile``, or ``~/.cache/sessile``."""
+    """``$SESSILE_CACHE_DIR``, or ``$XDG_CACHE_HOME/sessile``, or ``~/.cache/sessile``."""
+    if own := os.environ.get("SESSILE_CACHE_DIR"):
+        return Path(own)
     configured = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(configured) if configured else Path.home() / ".cache") / "sessile"
 
 
-def resolve_model(name_or_path: str | None, cache_dir: Path | None, progress: Progress) -> ModelSource:
+def resolve_model(
+    name_or_path: str | None, cache_dir: Path | None = None, progress: Progress = unwatched
+) -> ModelSource:
     """Find a model's files; fetch those of the embedded model or of a hub id where they are not here yet.
 
     None is the embedded model, which is fetched once and needs no network afterwards. ``cache_dir`` None is

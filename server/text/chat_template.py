@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import json
-import logging
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,15 +11,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NoReturn
 
-from jinja2 import TemplateError, TemplateSyntaxError
+from jinja2 import TemplateError
 from jinja2.runtime import Undefined
 
 from ...sessions.errors import ModelError, RequestError
 from .messages import Message, prepare_messages
 from .prompt_text import Origin, PromptText, TextPart
-from .template_sandbox import MAX_CHARACTERS, Budget, TemplateEnvironment
-
-logger = logging.getLogger(__name__)
+from .template_budget import MAX_CHARACTERS, Budget
+from .template_sandbox import TemplateEnvironment
 
 CHATML = (
     "{%- for message in messages -%}"
@@ -28,6 +26,7 @@ CHATML = (
     "{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}"
 )
+_MAX_SOURCE_CHARACTERS = 1 << 20
 _MARK_OPEN, _MARK_CLOSE = "\ue0f0", "\ue0f1"  # private use: no text means anything by them
 Tool = Mapping[str, Any]
 
@@ -75,9 +74,11 @@ class ChatTemplate:
         self._clock = clock
         self._environment = TemplateEnvironment()
         self._environment.add_filter("tojson", _to_json)
+        if len(source) > _MAX_SOURCE_CHARACTERS:
+            raise ModelError(f"the chat template has {len(source):,} characters", field="chat_template")
         try:
             self._template = self._environment.compile_charged(source)
-        except (TemplateSyntaxError, TemplateError, RecursionError) as error:
+        except (TemplateError, RecursionError) as error:
             raise ModelError(f"the chat template cannot be used: {error}", field="chat_template") from error
         special = "|".join(re.escape(text) for text in self._tokens.special_texts)
         self._special = re.compile(special) if special else None
@@ -162,7 +163,7 @@ class ChatTemplate:
             **self._tokens.variables,
             "raise_exception": _raise_exception,
             "strftime_now": lambda layout: self._clock().strftime(layout),
-            **variables,
+            **marks.neutralised(variables),
             "messages": marks.neutralised(messages),
             "tools": marks.neutralised(list(tools)) or None,
             "add_generation_prompt": add_generation_prompt,

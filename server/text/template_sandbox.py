@@ -7,29 +7,27 @@ and operation is charged to a budget, and every text or list is measured before 
 
 from __future__ import annotations
 
-import re
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from typing import Any
 
 from jinja2 import nodes
-from jinja2.exceptions import TemplateRuntimeError
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-MAX_OPERATIONS = 2_000_000
-MAX_CHARACTERS = 64 << 20  # of all texts that one rendering makes or writes
-MAX_SECONDS = 5.0
-_MAX_NUMBER_BITS = 4096
-_MAX_WIDTH = 1000  # of an indentation
-_OPERATIONS_BETWEEN_CLOCK_READS = 1024
-_WIDE_FORMAT = re.compile(r"\*|\d{4}")
+from .template_budget import (
+    Budget,
+    charge_filter,
+    charge_format,
+    charge_operator,
+    charge_text_method,
+    charged_values,
+)
 
 _FILTER_NAMES = (
     "abs attr capitalize count d default dictsort e escape first float groupby indent int items join last length "
@@ -38,55 +36,6 @@ _FILTER_NAMES = (
 )
 _FILTERS = frozenset(_FILTER_NAMES.split())
 _GLOBALS = frozenset({"range", "dict", "namespace", "cycler", "joiner"})
-_TEXT_METHOD_NAMES = (
-    "capitalize casefold count endswith find format index isalnum isalpha isdecimal isdigit islower isnumeric "
-    "isspace istitle isupper join lower lstrip partition removeprefix removesuffix replace rfind rindex rpartition "
-    "rsplit rstrip split splitlines startswith strip swapcase title upper"
-)
-_TEXT_METHODS = frozenset(_TEXT_METHOD_NAMES.split())
-
-
-class TemplateBudgetError(TemplateRuntimeError):
-    """The template does more than rendering a conversation can need."""
-
-
-class Budget:
-    """What one rendering may still do."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._deadline = clock() + MAX_SECONDS
-        self._operations = 0
-        self._characters = 0
-
-    def charge(self, operations: int = 1, characters: int = 0) -> None:
-        """Raises TemplateBudgetError when the operations, the characters or the time are used up."""
-        before = self._operations // _OPERATIONS_BETWEEN_CLOCK_READS
-        self._operations += operations
-        self._characters += characters
-        if self._operations > MAX_OPERATIONS:
-            raise TemplateBudgetError(f"the template does more than {MAX_OPERATIONS:,} operations")
-        if self._characters > MAX_CHARACTERS:
-            raise TemplateBudgetError(f"the template makes more than {MAX_CHARACTERS:,} characters of text")
-        if self._operations // _OPERATIONS_BETWEEN_CLOCK_READS != before and self._clock() > self._deadline:
-            raise TemplateBudgetError(f"the template runs for more than {MAX_SECONDS:g} seconds")
-
-    def measure(self, value: Any) -> None:
-        """Charge all of a value's text and parts, each as often as it stands in the value."""
-        open_values = [value]
-        while open_values:
-            part = open_values.pop()
-            if isinstance(part, str):
-                self.charge(1, len(part))
-            elif isinstance(part, Mapping):
-                self.charge(1)
-                open_values.extend(part.keys())
-                open_values.extend(part.values())
-            elif isinstance(part, list | tuple):
-                self.charge(1)
-                open_values.extend(part)
-            else:
-                self.charge(1)
 
 
 class TemplateEnvironment(ImmutableSandboxedEnvironment):
@@ -135,23 +84,28 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         budget.charge()
         owner = getattr(__obj, "__self__", None)
         if isinstance(owner, str):
-            args = _checked_text_call(budget, owner, getattr(__obj, "__name__", ""), args, kwargs)
+            args = charge_text_method(budget, owner, getattr(__obj, "__name__", ""), args)
         result = super().call(__context, __obj, *args, **kwargs)
         if isinstance(result, str | list | dict):
             budget.measure(result)
         return result
 
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """Jinja's safe ``format``, charged. The method of the text is found only here."""
+        safe = super().wrap_str_format(value)
+        if safe is None:
+            return None
+        layout = str(value.__self__)
+
+        def charged(*args: Any, **kwargs: Any) -> str:
+            charge_format(self._budget.get(), layout, layout.count("{"), [*args, *kwargs.values()])
+            return safe(*args, **kwargs)
+
+        return charged
+
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         budget = self._budget.get()
-        budget.charge()
-        if isinstance(left, int) and isinstance(right, int):
-            _check_numbers(operator, left, right)
-        elif operator == "*":
-            times, repeated = (left, right) if isinstance(left, int) else (right, left)
-            if isinstance(times, int) and isinstance(repeated, str | list | tuple):
-                budget.charge(0, max(times, 0) * len(repeated))
-        elif operator == "%" and isinstance(left, str) and _WIDE_FORMAT.search(left):
-            raise TemplateBudgetError("the template formats with a width")
+        charge_operator(budget, operator, left, right)
         result = super().call_binop(context, operator, left, right)
         if isinstance(result, str | list | tuple):
             budget.measure(result)
@@ -162,7 +116,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         budget = self._budget.get()
         if hasattr(values, "__len__"):
             return _ChargedValues(values, budget)
-        return _charged_values(values, budget)
+        return charged_values(values, budget)
 
     def _measured(self, value: Any) -> Any:
         self._budget.get().measure(value)
@@ -175,7 +129,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         def charged(*args: Any, **kwargs: Any) -> Any:
             budget = self._budget.get()
             positional = args[1:] if takes_context else args
-            _check_filter(budget, name, positional, kwargs)
+            charge_filter(budget, name, positional, kwargs)
             result = function(*args, **kwargs)
             if isinstance(result, str | list):
                 budget.measure(result)
@@ -197,13 +151,7 @@ class _ChargedValues:
         return len(self._values)
 
     def __iter__(self) -> Iterator[Any]:
-        return _charged_values(self._values, self._budget)
-
-
-def _charged_values(values: Iterable[Any], budget: Budget) -> Iterator[Any]:
-    for value in values:
-        budget.charge()
-        yield value
+        return charged_values(self._values, self._budget)
 
 
 class GenerationTag(Extension):
@@ -245,61 +193,3 @@ class _Charging(NodeTransformer):
 
 def _filtered(node: nodes.Node, name: str) -> nodes.Filter:
     return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
-
-
-def _check_numbers(operator: str, left: int, right: int) -> None:
-    if operator == "**" and (right > _MAX_NUMBER_BITS or left.bit_length() * right > _MAX_NUMBER_BITS):
-        raise TemplateBudgetError("the template computes a huge number")
-    if operator == "*" and left.bit_length() + right.bit_length() > _MAX_NUMBER_BITS:
-        raise TemplateBudgetError("the template computes a huge number")
-
-
-def _checked_text_call(
-    budget: Budget, owner: str, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> tuple[Any, ...]:
-    """The arguments of a method of a text, after charging what it will make."""
-    if name not in _TEXT_METHODS:
-        raise TemplateBudgetError(f"the template calls {name!r} of a text, which templates may not use")
-    budget.charge(0, len(owner))
-    if name == "replace" and len(args) >= 2:
-        budget.charge(0, _replaced_characters(owner, args[0], args[1]))
-    elif name == "join" and args:
-        return (_joined_parts(budget, args[0], owner), *args[1:])
-    elif name == "format" and _WIDE_FORMAT.search(owner):
-        raise TemplateBudgetError("the template formats with a width")
-    elif name == "format":
-        budget.measure([*args, *kwargs.values()])
-    return args
-
-
-def _check_filter(budget: Budget, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    budget.charge()
-    value = args[0] if args else None
-    if name in ("join", "tojson", "string", "sum", "escape", "trim", "forceescape"):
-        budget.measure(value)
-    if name == "join" and isinstance(value, list | tuple):
-        budget.charge(0, len(value) * len(str(_argument(args, kwargs, 1, "d", ""))))
-    elif name == "replace" and isinstance(value, str):
-        new = _argument(args, kwargs, 2, "new", "")
-        budget.charge(0, _replaced_characters(value, _argument(args, kwargs, 1, "old", ""), new))
-    elif name == "indent":
-        width = _argument(args, kwargs, 1, "width", 4)
-        size = len(width) if isinstance(width, str) else width
-        if not isinstance(size, int) or size > _MAX_WIDTH:
-            raise TemplateBudgetError("the template indents too far")
-        budget.charge(0, size * (str(value).count("\n") + 1))
-
-
-def _argument(args: tuple[Any, ...], kwargs: Mapping[str, Any], index: int, name: str, default: Any) -> Any:
-    return args[index] if len(args) > index else kwargs.get(name, default)
-
-
-def _replaced_characters(text: str, old: Any, new: Any) -> int:
-    return (len(text) // max(len(str(old)), 1) + 1) * len(str(new)) if str(old) in text else 0
-
-
-def _joined_parts(budget: Budget, parts: Iterable[Any], separator: str) -> list[Any]:
-    collected = list(_charged_values(parts, budget))
-    budget.measure(collected)
-    budget.charge(0, len(collected) * len(separator))
-    return collected

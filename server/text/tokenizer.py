@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import blake3
@@ -80,12 +80,11 @@ class Tokenizer:
         tokens: list[int] = []
         with self._lock:
             for index, part in enumerate(prompt.parts):
-                if index:
+                if index or (prompt.already_logged and part.origin is Origin.LITERAL):
                     tokens += self._encode_inside(part.text, part.origin)
-                elif prompt.already_logged:
-                    tokens += self._encode(prompt.already_logged + part.text, part.origin)[1:]
                 else:
-                    tokens += self._encode(part.text, part.origin)
+                    encoded = self._encode(prompt.already_logged + part.text, part.origin)
+                    tokens += encoded[1:] if prompt.already_logged else encoded
         return tokens
 
     def encode_completion(self, text: str) -> list[int]:
@@ -130,7 +129,10 @@ class Tokenizer:
         if self._bytes.kind is VocabularyKind.BYTE_LEVEL:
             return self._encode(text, origin)
         line_end = self._encode("\n", origin)
-        return self._encode("\n" + text, origin)[len(line_end) :]
+        encoded = self._encode("\n" + text, origin)
+        if encoded[: len(line_end)] != line_end:  # the line end became part of a longer token
+            return self._encode(text, origin)
+        return encoded[len(line_end) :]
 
 
 def _decoder(backend: tokenizers.Tokenizer) -> dict[str, object] | None:
@@ -156,9 +158,3 @@ def _not_text(error: Exception) -> RequestError:
     return RequestError(
         f"the text cannot be encoded: {error}", field="messages", remedy="send valid Unicode, without lone surrogates"
     )
-
-
-def single_token(tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:
-    """The ids of those texts that are one token of the vocabulary."""
-    found = (tokenizer.token_id(text) for text in texts)
-    return [token_id for token_id in found if token_id is not None]

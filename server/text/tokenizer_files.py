@@ -17,7 +17,7 @@ from ..model.weights.gguf_file import GGUFFile
 from .chat_template import CHATML, ChatTemplate, TemplateTokens
 from .end_of_turn import END_OF_TURN_NAMES
 from .gguf_tokenizer import tokenizer_from_gguf
-from .tokenizer import SpecialTokens, Tokenizer, single_token
+from .tokenizer import SpecialTokens, Tokenizer
 
 _VARIABLES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token")
 
@@ -80,11 +80,11 @@ def _from_folder(folder: Path) -> Tokenizer:
         *_ids(generation.get("eos_token_id"), "generation_config.json"),
         *_ids(model.get("eos_token_id"), "config.json"),
     }
-    tokenizer = Tokenizer(backend, SpecialTokens(frozenset(eos), None, names))
-    eos |= set(single_token(tokenizer, [names["eos_token"]] if "eos_token" in names else []))
-    eos |= set(single_token(tokenizer, [text for text in END_OF_TURN_NAMES if text in tokenizer.special_texts]))
-    bos = single_token(tokenizer, [names["bos_token"]] if "bos_token" in names else [])
-    return Tokenizer(backend, SpecialTokens(frozenset(eos), bos[0] if bos else None, names))
+    special = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
+    ends = [*filter(None, [names.get("eos_token")]), *(text for text in END_OF_TURN_NAMES if text in special)]
+    eos |= {token_id for text in ends if (token_id := backend.token_to_id(text)) is not None}
+    bos = backend.token_to_id(names["bos_token"]) if "bos_token" in names else None
+    return Tokenizer(backend, SpecialTokens(frozenset(eos), bos, names))
 
 
 def _backend(folder: Path) -> tokenizers.Tokenizer:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...sessions.manager.requests import CompletionRequest, TurnEvent
+from ..engine.client import EngineState
 from ..engine.messages import EngineReady, EngineStats
 from .http_config import HttpConfig
 from .names import ServedName
@@ -30,8 +31,8 @@ class Engine(Protocol):
         ...
 
     @property
-    def state(self) -> str:
-        """``ready``, or what it is doing instead."""
+    def state(self) -> EngineState:
+        """What it can do for a new turn."""
         ...
 
     @property

@@ -7,7 +7,8 @@ from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
-from ...sessions.errors import SessileError
+from ...sessions.errors import EngineError, SessileError
+from ..engine.client import EngineState
 from ..error_status import retry_after_s
 from .answers import Health, HitRate, ModelCard, ModelList, Ready, hit_rate_of
 from .errors import UnknownModel
@@ -38,7 +39,7 @@ def status_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
     @router.get("/health", responses=describe_answer(Health), response_class=Response)
     async def health() -> Response:
         """Whether the process is alive. Says nothing about the model: that is ``/ready``."""
-        return _json(Health(engine=str(parts.engine.state), version=parts.version))
+        return _json(Health(engine=parts.engine.state.value, version=parts.version))
 
     @router.get("/ready", responses=describe_answer(Ready, unready=Ready), response_class=Response)
     async def ready() -> Response:
@@ -46,6 +47,8 @@ def status_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
         try:
             parts.check_admission()
             info = parts.engine.info
+            if parts.engine.state is not EngineState.READY:
+                raise EngineError(f"the engine is {parts.engine.state.value}")
         except SessileError as error:
             headers = {"retry-after": str(max(1, round(retry_after_s(error) or 1)))}
             return _json(Ready(ready=False, reason=str(error)), 503, headers)

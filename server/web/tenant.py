@@ -10,12 +10,12 @@ from fastapi import Header
 from ...sessions.errors import RequestError
 
 TENANT_HEADER = "x-sessile-tenant"
-DEFAULT_TENANT = "default"
-_VALID = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
+DEFAULT_TENANT = ""  # as over gRPC, so that both name the same sessions and share KV
+_VALID = re.compile(r"[!-~]{1,200}")
 
 
 def tenant_of(
-    x_sessile_tenant: Annotated[str | None, Header(description="The tenant; `default` if left out.")] = None,
+    x_sessile_tenant: Annotated[str | None, Header(description="The tenant; the default one if left out.")] = None,
 ) -> str:
     """The request's tenant. Raises RequestError for a name that is none."""
     if x_sessile_tenant is None:
@@ -24,6 +24,6 @@ def tenant_of(
         raise RequestError(
             "the tenant's name is not usable",
             field=TENANT_HEADER,
-            remedy="1 to 128 letters, digits and . _ : @ - are",
+            remedy="send 1 to 200 visible ASCII characters",
         )
     return x_sessile_tenant

@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 
 from .block_pool import BlockPool
+from .keys import BlockKeys
 from .radix_tree import Match, PathLock, RadixTree
 from .token_key import TOKEN_BYTES
 
@@ -34,15 +35,19 @@ class SequenceBlocks:
     lock: PathLock
     block_ids: list[int]
     num_cached_tokens: int  # tokens whose blocks belong to the tree; on a block border
+    num_matched_blocks: int  # of the tree's, those that were there at admission
+    content_keys: list[bytes]  # of the tree's blocks, in order
+    root_key: bytes  # what the content key of the first block hangs on
 
 
 class PrefixCache:
     """Hands out blocks to sequences and takes them back, with their tokens, into the radix tree."""
 
-    def __init__(self, pool: BlockPool, tree: RadixTree, block_size: int) -> None:
+    def __init__(self, pool: BlockPool, tree: RadixTree, keys: BlockKeys) -> None:
         self._pool = pool
         self._tree = tree
-        self.block_size = block_size
+        self._keys = keys
+        self.block_size = keys.fingerprint.block_size
 
     @property
     def num_available(self) -> int:
@@ -56,6 +61,11 @@ class PrefixCache:
     def match(self, salt: str, key: bytes) -> Match:
         """The longest cached prefix of ``key``; changes nothing."""
         return self._tree.match(salt, key)
+
+    def content_keys_after(self, match: Match, key: bytes) -> list[bytes]:
+        """The content keys of the whole blocks of ``key`` that ``match`` does not have."""
+        parent = match.content_keys[-1] if match.content_keys else self._keys.root(match.salt)
+        return self._keys.chain(parent, memoryview(key)[len(match.blocks) * self.block_size * TOKEN_BYTES :])
 
     def admit(self, match: Match, num_tokens: int, spare_blocks: int) -> tuple[SequenceBlocks, BlockCopy | None] | None:
         """Give a sequence the blocks of ``match`` and new ones up to ``num_tokens`` tokens.
@@ -75,7 +85,15 @@ class PrefixCache:
         copy = None
         if match.partial_block is not None:
             copy = BlockCopy(match.partial_block, new_blocks[0], match.partial_tokens)
-        return SequenceBlocks(lock, match.blocks + new_blocks, len(match.blocks) * self.block_size), copy
+        held = SequenceBlocks(
+            lock=lock,
+            block_ids=match.blocks + new_blocks,
+            num_cached_tokens=len(match.blocks) * self.block_size,
+            num_matched_blocks=len(match.blocks),
+            content_keys=list(match.content_keys),
+            root_key=self._keys.root(match.salt),
+        )
+        return held, copy
 
     def grow(self, held: SequenceBlocks, num_tokens: int) -> bool:
         """Reserve blocks so that ``num_tokens`` tokens fit; False if the pool cannot give them."""
@@ -101,7 +119,10 @@ class PrefixCache:
             return []
         own = held.block_ids[first:full]
         key = key[: len(own) * self.block_size * TOKEN_BYTES]
-        kept = self._tree.insert(held.lock, key, own)
+        parent = held.content_keys[-1] if held.content_keys else held.root_key
+        content_keys = self._keys.chain(parent, key)
+        kept = self._tree.insert(held.lock, key, own, content_keys)
+        held.content_keys += content_keys
         self._pool.release(own)
         held.block_ids[first:full] = kept
         held.num_cached_tokens = full * self.block_size

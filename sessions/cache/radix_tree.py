@@ -18,6 +18,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import itertools
+from collections.abc import Callable
 
 from .block_pool import BlockPool
 from .eviction import EvictionOrder, EvictionPolicy, LeastRecentlyUsed
@@ -31,6 +32,7 @@ class Node:
         "_child_keys",
         "_child_nodes",
         "blocks",
+        "content_keys",
         "key",
         "last_use",
         "lock_count",
@@ -38,11 +40,19 @@ class Node:
         "salt",
     )
 
-    def __init__(self, salt: str, parent: Node | None, key: bytes | bytearray, blocks: list[int]) -> None:
+    def __init__(
+        self,
+        salt: str,
+        parent: Node | None,
+        key: bytes | bytearray,
+        blocks: list[int],
+        content_keys: list[bytes],
+    ) -> None:
         self.salt = salt
         self.parent = parent
         self.key = bytearray(key)  # tokens of this edge, packed
         self.blocks = blocks  # [ceil(num_tokens / block_size)]
+        self.content_keys = content_keys  # of the whole blocks: [num_tokens // block_size]
         self.lock_count = 0  # locks held at this node or below it
         self.last_use = 0  # logical time
         self._child_keys: list[bytes] = []  # key of the first block of each child, sorted
@@ -101,9 +111,15 @@ class Match:
     path_end: Node | None  # the node in which the whole blocks end; None: at the root
     path_end_blocks: int  # how many of its blocks are matched
     blocks: list[int]
+    content_keys: list[bytes]  # of ``blocks``
     partial_block: int | None
     partial_tokens: int
     num_tokens: int  # all matched tokens, those of the partial block included
+
+    def whole_blocks(self) -> Match:
+        """The same match without its partial block."""
+        whole = self.num_tokens - self.partial_tokens
+        return dataclasses.replace(self, partial_block=None, partial_tokens=0, num_tokens=whole)
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -117,10 +133,19 @@ class RadixTree:
     """Alone owns the edges from tokens to blocks, and the locks on them.
 
     The tree is one user (in the pool's count) of each block that it holds. Sequences of different salts never meet.
+    ``on_evict`` is told the content key and the number of each whole block that is evicted, while its KV is still
+    there: that is where it moves on to a lower tier.
     """
 
-    def __init__(self, pool: BlockPool, block_size: int, policy: EvictionPolicy | None = None) -> None:
+    def __init__(
+        self,
+        pool: BlockPool,
+        block_size: int,
+        policy: EvictionPolicy | None = None,
+        on_evict: Callable[[bytes, int], None] | None = None,
+    ) -> None:
         self._pool = pool
+        self._on_evict = on_evict
         self._block_size = block_size
         self._block_bytes = block_size * TOKEN_BYTES
         self._roots: dict[str, Node] = {}
@@ -138,6 +163,7 @@ class RadixTree:
         node = self._roots.get(salt)
         path_end: Node | None = None
         blocks: list[int] = []
+        content_keys: list[bytes] = []
         offset, path_end_blocks, partial_block, partial_tokens = 0, 0, None, 0
         while node is not None and offset < len(key):
             child, _ = node.closest_child(key[offset : offset + self._block_bytes])
@@ -147,6 +173,7 @@ class RadixTree:
             shared = common_prefix_tokens(child.key, memoryview(key)[offset:])
             whole = shared // self._block_size
             blocks += child.blocks[:whole]
+            content_keys += child.content_keys[:whole]
             if whole:
                 path_end, path_end_blocks = child, whole
             if shared % self._block_size:
@@ -155,7 +182,7 @@ class RadixTree:
                 break
             node, offset = child, offset + shared * TOKEN_BYTES
         matched = len(blocks) * self._block_size + partial_tokens
-        return Match(salt, path_end, path_end_blocks, blocks, partial_block, partial_tokens, matched)
+        return Match(salt, path_end, path_end_blocks, blocks, content_keys, partial_block, partial_tokens, matched)
 
     # -- locks ----------------------------------------------------------------------------------------------------
 
@@ -178,7 +205,7 @@ class RadixTree:
 
     # -- insertion ------------------------------------------------------------------------------------------------
 
-    def insert(self, lock: PathLock, key: bytes, blocks: list[int]) -> list[int]:
+    def insert(self, lock: PathLock, key: bytes, blocks: list[int], content_keys: list[bytes]) -> list[int]:
         """Cache whole ``blocks``, which continue ``lock``'s path with ``key``, and move the lock to their end.
 
         Tokens that are cached already keep the blocks that they have. The tree becomes a user of the blocks that it
@@ -192,7 +219,7 @@ class RadixTree:
             rest = key[len(held) * self._block_bytes :]
             child = self._known_child(node, rest)
             if child is None:
-                node = self._append(node, lock, rest, blocks[len(held) :])
+                node = self._append(node, lock, rest, blocks[len(held) :], content_keys[len(held) :])
                 held += blocks[len(held) :]
             else:
                 held += child.blocks
@@ -213,7 +240,7 @@ class RadixTree:
             self._touch(child)
             return
         self._drop_covered_tail(lock.node, key)
-        self._add_leaf(lock.node, key, [block])
+        self._add_leaf(lock.node, key, [block], [])
 
     # -- eviction -------------------------------------------------------------------------------------------------
 
@@ -225,6 +252,7 @@ class RadixTree:
             if leaf is None:
                 break
             self.nodes_visited += 1
+            self._tell_evicted(leaf, count - given_up)
             given_up += self._cut_tail(leaf, count - given_up)
         self.num_evicted += given_up
         return given_up
@@ -232,7 +260,7 @@ class RadixTree:
     # -- the tree's own moves -------------------------------------------------------------------------------------
 
     def _root(self, salt: str) -> Node:
-        return self._roots.setdefault(salt, Node(salt, None, b"", []))
+        return self._roots.setdefault(salt, Node(salt, None, b"", [], []))
 
     def _first_block(self, node: Node) -> bytes:
         return bytes(node.key[: self._block_bytes])
@@ -246,20 +274,21 @@ class RadixTree:
         whole = common_prefix_tokens(child.key, key) // self._block_size
         return child if whole * self._block_size == child.num_tokens else self._split(child, whole)
 
-    def _append(self, node: Node, lock: PathLock, key: bytes, blocks: list[int]) -> Node:
+    def _append(self, node: Node, lock: PathLock, key: bytes, blocks: list[int], content_keys: list[bytes]) -> Node:
         """Put new tokens below ``node``: into its own edge where nobody else can notice, else as a new leaf."""
         self._drop_covered_tail(node, key[: self._block_bytes])
         if node is not lock.node or not node.is_leaf or node.lock_count > 1 or node.parent is None:
-            return self._add_leaf(node, key, blocks)
+            return self._add_leaf(node, key, blocks, content_keys)
         self._pool.retain(blocks)
         node.key += key
         node.blocks += blocks
+        node.content_keys += content_keys
         self.num_blocks += len(blocks)
         return node
 
-    def _add_leaf(self, parent: Node, key: bytes, blocks: list[int]) -> Node:
+    def _add_leaf(self, parent: Node, key: bytes, blocks: list[int], content_keys: list[bytes]) -> Node:
         self._pool.retain(blocks)
-        leaf = Node(parent.salt, parent, key, list(blocks))
+        leaf = Node(parent.salt, parent, key, list(blocks), list(content_keys))
         self._order.discard(parent)
         parent.add_child(self._first_block(leaf), leaf)
         self.num_blocks += len(blocks)
@@ -288,10 +317,11 @@ class RadixTree:
         assert parent is not None and 0 < num_blocks < len(node.blocks)
         old_first = self._first_block(node)
         border = num_blocks * self._block_bytes
-        upper = Node(node.salt, parent, node.key[:border], node.blocks[:num_blocks])
+        upper = Node(node.salt, parent, node.key[:border], node.blocks[:num_blocks], node.content_keys[:num_blocks])
         upper.lock_count, upper.last_use = node.lock_count, node.last_use
         node.key = node.key[border:]
         node.blocks = node.blocks[num_blocks:]
+        node.content_keys = node.content_keys[num_blocks:]
         node.parent = upper
         parent.replace_child(old_first, node, self._first_block(upper), upper)
         upper.add_child(self._first_block(node), node)
@@ -342,6 +372,13 @@ class RadixTree:
         at.last_use = now
         lock.node = node
 
+    def _tell_evicted(self, leaf: Node, count: int) -> None:
+        """Tell ``on_evict`` the whole ones of the last ``count`` blocks of a leaf."""
+        if self._on_evict is not None:
+            first = max(0, len(leaf.blocks) - count)
+            for content_key, block in zip(leaf.content_keys[first:], leaf.blocks[first:], strict=False):
+                self._on_evict(content_key, block)
+
     def _cut_tail(self, leaf: Node, count: int) -> int:
         """Take up to ``count`` blocks from the end of an unlocked leaf; returns how many."""
         parent = leaf.parent
@@ -353,6 +390,7 @@ class RadixTree:
         self.num_evictable_blocks -= cut
         if keep:
             del leaf.blocks[keep:]
+            del leaf.content_keys[keep:]
             del leaf.key[keep * self._block_bytes :]
             return cut
         self._order.discard(leaf)
@@ -389,6 +427,7 @@ class RadixTree:
 
     def _check_node(self, node: Node) -> None:
         assert len(node.blocks) == -(-node.num_tokens // self._block_size)
+        assert len(node.content_keys) == node.num_tokens // self._block_size
         assert node.is_leaf or node.num_tokens % self._block_size == 0, "only a leaf may end inside a block"
         assert node.lock_count >= sum(child.lock_count for child in node.children)
         keys = [self._first_block(child) for child in node.children]

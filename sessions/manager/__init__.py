@@ -1,8 +1,13 @@
-"""The session manager: a turn's way from a request to committed tokens."""
+"""The session manager: a turn's way from a request to committed tokens.
+
+The values that callers exchange with it need no tokenizer and no store, so that a client may use them too;
+``SessionManager``, which does, is imported when it is asked for.
+"""
 
 from __future__ import annotations
 
-from .manager import SessionManager
+from typing import TYPE_CHECKING, Any
+
 from .ports import Clock, TurnEngine
 from .replay import ReplayMemory
 from .requests import (
@@ -29,6 +34,9 @@ from .requests import (
     TurnInput,
 )
 from .service import Sessions
+
+if TYPE_CHECKING:
+    from .manager import SessionManager
 
 __all__ = [
     "AppendRequest",
@@ -58,3 +66,11 @@ __all__ = [
     "TurnFinished",
     "TurnInput",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "SessionManager":
+        from .manager import SessionManager
+
+        return SessionManager
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -39,8 +39,13 @@ class Completions:
         with running.admitted():
             engine = self._turns.engine_info()
             validation.require_completion(request, engine)
+            self._turns.require_model(request.model)
             keys = ConversationKeys(request.tenant, request.tools, request.template_arguments)
-            prompt = await self._prompt(request, keys, engine)
+            try:
+                prompt = await self._prompt(request, keys, engine)
+            except ContextOverflow as error:
+                error.field = error.field or _field(request)
+                raise
             validation.require_room(len(prompt.token_ids), request.sampling.max_tokens, engine, _field(request))
             run = self._turns.run(prompt.token_ids, request)
             async with aclosing(run.deltas()) as deltas:

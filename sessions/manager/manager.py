@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import aclosing
 from typing import TypeVar
 
@@ -36,9 +37,14 @@ from .requests import (
     TurnEvent,
     TurnFinished,
 )
-from .running import RunningWork
+from .running import Claim, RunningWork
 from .turn import TurnResult
 from .turns import Turns
+
+logger = logging.getLogger(__name__)
+
+RETENTION_S = 7 * 86_400.0  # closed sessions, abandoned entries and answers to request ids stay this long
+_PRUNE_EVERY_S = 3_600.0
 
 _Request = TypeVar("_Request", bound=Mutation)
 _Answer = TypeVar("_Answer", bound=msgspec.Struct)
@@ -49,6 +55,9 @@ class SessionManager:
 
     A change is answered only after it is on disk. A turn is committed at its end, input and answer together; a turn
     that fails, is cancelled or dies with the process leaves the session as it was.
+
+    ``model_aliases`` are names of the served model beside its own. What no open session holds is deleted from the store
+    ``retention_s`` seconds after it was closed or left.
     """
 
     def __init__(
@@ -60,11 +69,15 @@ class SessionManager:
         *,
         clock: Clock = time.time,
         replay: ReplayMemory | None = None,
+        retention_s: float = RETENTION_S,
+        model_aliases: Collection[str] = (),
     ) -> None:
         self._store = store
         self._clock = clock
+        self._retention_s = retention_s
+        self._next_prune_at = 0.0
         self._running = RunningWork()
-        self._turns = Turns(engine, tokenizer, chat_template)
+        self._turns = Turns(engine, tokenizer, chat_template, model_aliases)
         self._completions = Completions(self._turns, replay if replay is not None else ReplayMemory())
 
     @property
@@ -84,7 +97,8 @@ class SessionManager:
         """Open a session with an empty log."""
         with self._running.admitted():
             engine = self._turns.engine_info()
-            validation.require_opening(request, engine)
+            validation.require_opening(request)
+            self._turns.require_model(request.model)
             stored = await self._stored(request)
             if stored is not None:
                 return answers.answer_again(stored, request, SessionView)
@@ -152,9 +166,10 @@ class SessionManager:
         return self._completions.complete(request, self._running)
 
     async def get(self, session_id: str, tenant: str = "") -> SessionView:
-        """An open session."""
+        """An open session. A turn that is just ending, or being cleaned up after, is waited for."""
         validation.require_tenant(tenant)
         validation.require_session_id(session_id)
+        await self._running.settled(session_id)
         session = await self._owned(session_id, tenant)
         if session.state is SessionState.CLOSED:
             raise _not_found(session_id)
@@ -172,23 +187,26 @@ class SessionManager:
         """The turn, or the answer that the same request got before."""
         stored = await self._stored_while_busy(request)
         if stored is None:
-            with self._running.alone_in(request.session_id, request.request_id):
+            async with self._running.alone_in(request.session_id, request.request_id) as claim:
                 session, stored = await self._find(request)
                 if stored is None:
-                    async with aclosing(self._turn(request, session)) as events:
+                    async with aclosing(self._turn(request, session, claim)) as events:
                         async for event in events:
                             yield event
                     return
         for told_again in answers.turn_again(stored, request):
             yield told_again
 
-    async def _turn(self, request: GenerateRequest, session: Session) -> AsyncGenerator[TurnEvent, None]:
+    async def _turn(self, request: GenerateRequest, session: Session, claim: Claim) -> AsyncGenerator[TurnEvent, None]:
         log = await self._continued(request, session)
         prompt = await self._turns.prompt(session, log, request)
         run = self._turns.run(prompt.token_ids, request)
-        async with aclosing(run.deltas()) as deltas:
-            async for delta in deltas:
-                yield delta
+        try:
+            async with aclosing(run.deltas()) as deltas:
+                async for delta in deltas:
+                    yield delta
+        finally:
+            claim.is_ending()
         yield await self._commit_turn(request, session, prompt.entry, run.result, in_chat=prompt.in_chat)
 
     async def _commit_turn(
@@ -210,6 +228,13 @@ class SessionManager:
         )
         answer = answers.turn_answer(result, finished)
         await self._commit(request, Change(session=after, base_version=session.version, entries=entries), answer)
+        logger.debug(
+            "turn %d: %d tokens, %s",
+            finished.turn,
+            finished.tokens_committed,
+            finished.stop_cause,
+            extra=_about(session),
+        )
         return finished
 
     async def _appended(self, request: AppendRequest, session: Session) -> tuple[Change, Appended]:
@@ -242,7 +267,9 @@ class SessionManager:
             validation.require_mutation(request)
             stored = await self._stored_while_busy(request)
             if stored is None:
-                with self._running.alone_in(request.session_id, request.request_id):
+                async with self._running.alone_in(request.session_id, request.request_id) as claim:
+                    if not isinstance(request, AppendRequest):
+                        claim.is_ending()  # short, without the engine
                     session, stored = await self._find(request)
                     if stored is None:
                         session.require_version(request.expected_version)
@@ -266,11 +293,18 @@ class SessionManager:
             if stored is None:
                 raise
             return answers.answer_again(stored, request, type(answer))
+        self._prune_sometimes()
         return answer
+
+    def _prune_sometimes(self) -> None:
+        now = self._clock()
+        if now >= self._next_prune_at:
+            self._next_prune_at = now + _PRUNE_EVERY_S
+            self._store.prune_soon(now - self._retention_s)
 
     async def _stored_while_busy(self, request: Mutation) -> StoredAnswer | None:
         """The answer to a request that came before the turn which runs now."""
-        if not self._running.is_busy(request.session_id):
+        if not self._running.is_refusing(request.session_id):
             return None
         await self._owned(request.session_id, request.tenant)
         return await self._stored(request)
@@ -293,6 +327,10 @@ class SessionManager:
         if session is None or session.tenant != tenant:
             raise _not_found(session_id)
         return session
+
+
+def _about(session: Session) -> dict[str, str]:
+    return {"session_id": session.session_id}
 
 
 def _new_session_id(now: float) -> str:

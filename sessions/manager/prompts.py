@@ -42,16 +42,17 @@ class PromptBuilder:
         """
         match turn_input:
             case None:
-                return self._open_answer(session, log)
+                return self._open_answer(session, log, limit)
             case MessagesInput(messages):
                 return self._messages(session, log, messages, kind, limit)
             case ToolResultInput():
                 return self._messages(session, log, (_tool_message(turn_input),), kind, limit)
             case TextInput(text):
-                self._require_possible(text, limit)
-                return NewEntry(kind=EntryKind.INPUT, token_ids=self._raw(session, log, self._raw_text(log, text)))
+                self._require_possible(text, limit, "input")
+                token_ids = self._raw_text(log, text)
             case TokenIdsInput(token_ids):
-                return NewEntry(kind=EntryKind.INPUT, token_ids=self._raw(session, log, token_ids))
+                pass
+        return NewEntry(kind=EntryKind.INPUT, token_ids=self._opening(session, log, limit) + tuple(token_ids))
 
     def prompt(
         self,
@@ -61,14 +62,13 @@ class PromptBuilder:
         limit: int,
     ) -> tuple[int, ...]:
         """Tokens of a conversation from its beginning, up to the beginning of the answer."""
-        self._require_possible("".join(message.content for message in messages), limit)
         rendered = self.template.render(
             [as_template_message(message) for message in messages],
             tools,
             add_generation_prompt=True,
             **template_arguments,
         )
-        return self._encode(rendered)
+        return self._encode(rendered, limit, "messages")
 
     def prompt_after_answer(
         self,
@@ -79,7 +79,6 @@ class PromptBuilder:
         limit: int,
     ) -> tuple[int, ...]:
         """Tokens that follow an answer which ended with ``last_token_id``, up to the beginning of the next answer."""
-        self._require_possible("".join(message.content for message in new), limit)
         rendered = self.template.render_continuation(
             [as_template_message(_ANSWER)],
             [as_template_message(message) for message in new],
@@ -88,33 +87,26 @@ class PromptBuilder:
             add_generation_prompt=True,
             **template_arguments,
         )
-        return self._encode(rendered)
+        return self._encode(rendered, limit, "messages")
 
     def completion(self, text: str, limit: int) -> tuple[int, ...]:
         """Tokens of a plain completion's prompt."""
-        self._require_possible(text, limit)
+        self._require_possible(text, limit, "prompt")
         return tuple(self.tokenizer.encode_completion(text))
 
     def _messages(
         self, session: Session, log: SessionLog, new: Sequence[Message], kind: EntryKind, limit: int
     ) -> NewEntry:
-        self._require_possible("".join(message.content for message in new), limit)
         to_render = [as_template_message(message) for message in new]
         if not log.parts:
             to_render = [*_system(session), *to_render]
-        rendered = self.template.render_continuation(
-            [as_template_message(message) for message in self._before(session, log)],
-            to_render,
-            session.tools,
-            log_end=self._log_end(log),
-            add_generation_prompt=kind is EntryKind.PROMPT,
-        )
-        token_ids = self._encode(rendered)
+        rendered = self._continuation(session, log, to_render, add_generation_prompt=kind is EntryKind.PROMPT)
+        token_ids = self._encode(rendered, limit, "input.messages")
         if not token_ids:
             raise RequestError("the chat template writes nothing for these messages", field="input.messages")
         return NewEntry(kind=kind, token_ids=token_ids, messages=tuple(new))
 
-    def _open_answer(self, session: Session, log: SessionLog) -> NewEntry | None:
+    def _open_answer(self, session: Session, log: SessionLog, limit: int) -> NewEntry | None:
         """The beginning of an answer where the log ends with whole messages; None where an answer is open."""
         if not log.parts:
             raise RequestError(
@@ -122,27 +114,37 @@ class PromptBuilder:
             )
         if self._log_end(log) is LogEnd.OPEN or not has_messages(session, log):
             return None
-        rendered = self.template.render_continuation(
-            [as_template_message(message) for message in self._before(session, log)],
-            [],
-            session.tools,
-            log_end=self._log_end(log),
-            add_generation_prompt=True,
-        )
-        token_ids = self._encode(rendered)
+        rendered = self._continuation(session, log, [], add_generation_prompt=True)
+        token_ids = self._encode(rendered, limit, "input")
         return NewEntry(kind=EntryKind.PROMPT, token_ids=token_ids) if token_ids else None
 
-    def _raw(self, session: Session, log: SessionLog, token_ids: Sequence[int]) -> tuple[int, ...]:
-        """Tokens as the caller gave them; behind the system prompt where they are the first."""
-        if log.parts or (session.system is None and not session.tools):
-            return tuple(token_ids)
-        rendered = self.template.render(_system(session), session.tools, add_generation_prompt=False)
-        return self._encode(rendered) + tuple(token_ids)
+    def _continuation(
+        self, session: Session, log: SessionLog, new: Sequence[TemplateMessage], *, add_generation_prompt: bool
+    ) -> PromptText:
+        """The text of ``new`` behind a log. The template knows messages alone; here they are part of the input."""
+        try:
+            return self.template.render_continuation(
+                [as_template_message(message) for message in self._before(session, log)],
+                new,
+                session.tools,
+                log_end=self._log_end(log),
+                add_generation_prompt=add_generation_prompt,
+            )
+        except RequestError as error:
+            error.field = f"input.{error.field or 'messages'}"
+            raise
 
-    def _raw_text(self, log: SessionLog, text: str) -> list[int]:
+    def _opening(self, session: Session, log: SessionLog, limit: int) -> tuple[int, ...]:
+        """The system prompt's tokens where text or tokens as the caller gave them are the first of a log."""
+        if log.parts or (session.system is None and not session.tools):
+            return ()
+        rendered = self.template.render(_system(session), session.tools, add_generation_prompt=False)
+        return self._encode(rendered, limit, "system")
+
+    def _raw_text(self, log: SessionLog, text: str) -> tuple[int, ...]:
         if log.parts:
-            return self.tokenizer.encode(text, allow_special=True)
-        return self.tokenizer.encode_completion(text)
+            return tuple(self.tokenizer.encode(text, allow_special=True))
+        return tuple(self.tokenizer.encode_completion(text))
 
     def _before(self, session: Session, log: SessionLog) -> tuple[Message, ...]:
         """What the log's end says, as far as the text that follows depends on it: its last message."""
@@ -168,15 +170,19 @@ class PromptBuilder:
     def _answer_end(self, last_token_id: int) -> LogEnd:
         return LogEnd.END_OF_TURN if last_token_id in self.tokenizer.eos_token_ids else LogEnd.OPEN
 
-    def _encode(self, rendered: PromptText) -> tuple[int, ...]:
+    def _encode(self, rendered: PromptText, limit: int, field: str) -> tuple[int, ...]:
+        self._require_possible(rendered.text, limit, field)
         return tuple(self.tokenizer.encode_prompt(rendered))
 
-    def _require_possible(self, text: str, limit: int) -> None:
+    def _require_possible(self, text: str, limit: int, field: str) -> None:
         """Refuse a text that even the longest tokens would not bring under the limit, before tokenising it."""
         fewest = len(text) // self._longest_token
         if fewest > limit:
             raise ContextOverflow(
-                f"the text has more than {fewest} tokens, the context holds {limit}", limit=limit, remedy="send less"
+                f"the text has more than {fewest} tokens, the context holds {limit}",
+                limit=limit,
+                field=field,
+                remedy="send less",
             )
 
 

@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from ..errors import Draining, SessionBusy
 
 _RETRY_AFTER_S = 1.0
+
+
+class Claim:
+    """A session held for one change."""
+
+    def __init__(self, request_id: str | None) -> None:
+        self.request_id = request_id
+        self.released = asyncio.Event()
+        self._ending = False
+
+    @property
+    def ending(self) -> bool:
+        """Whether the change is sure to be over in a moment, so that the next one waits instead of being refused."""
+        return self._ending
+
+    def is_ending(self) -> None:
+        """Say that nothing is left but a commit or a cleaning up."""
+        self._ending = True
 
 
 class RunningWork:
@@ -19,7 +37,7 @@ class RunningWork:
         self._draining = False
         self._idle = asyncio.Event()
         self._idle.set()
-        self._request_by_session: dict[str, str | None] = {}
+        self._claims: dict[str, Claim] = {}
 
     @property
     def in_hand(self) -> int:
@@ -52,27 +70,41 @@ class RunningWork:
         await self._idle.wait()
 
     def is_busy(self, session_id: str) -> bool:
-        return session_id in self._request_by_session
+        return session_id in self._claims
 
-    @contextmanager
-    def alone_in(self, session_id: str, request_id: str | None) -> Iterator[None]:
-        """Nothing else changes the session meanwhile. Raises SessionBusy if something does already."""
-        if session_id in self._request_by_session:
-            raise self._busy(session_id, request_id)
-        self._request_by_session[session_id] = request_id
+    def is_refusing(self, session_id: str) -> bool:
+        """Whether a change of this session would be refused now."""
+        claim = self._claims.get(session_id)
+        return claim is not None and not claim.ending
+
+    async def settled(self, session_id: str) -> None:
+        """Wait while a change of the session is ending, so that what is read then is its outcome."""
+        while (holder := self._claims.get(session_id)) is not None and holder.ending:
+            await holder.released.wait()
+
+    @asynccontextmanager
+    async def alone_in(self, session_id: str, request_id: str | None) -> AsyncIterator[Claim]:
+        """Nothing else changes the session meanwhile. Raises SessionBusy if something does, and is not ending."""
+        await self.settled(session_id)
+        holder = self._claims.get(session_id)
+        if holder is not None:
+            raise _busy(session_id, holder, request_id)
+        claim = self._claims[session_id] = Claim(request_id)
         try:
-            yield
+            yield claim
         finally:
-            del self._request_by_session[session_id]
+            del self._claims[session_id]
+            claim.released.set()
 
-    def _busy(self, session_id: str, request_id: str | None) -> SessionBusy:
-        if request_id is not None and request_id == self._request_by_session[session_id]:
-            return SessionBusy(
-                "this request is running already",
-                field="request_id",
-                remedy="send it again when it is done, for its answer",
-                retry_after_s=_RETRY_AFTER_S,
-            )
+
+def _busy(session_id: str, holder: Claim, request_id: str | None) -> SessionBusy:
+    if request_id is not None and request_id == holder.request_id:
         return SessionBusy(
-            f"a turn is running in session {session_id}", remedy="wait for its end, cancel it, or fork the session"
+            "this request is running already",
+            field="request_id",
+            remedy="send it again when it is done, for its answer",
+            retry_after_s=_RETRY_AFTER_S,
         )
+    return SessionBusy(
+        f"a turn is running in session {session_id}", remedy="wait for its end, cancel it, or fork the session"
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Protocol
 
 from .requests import (
@@ -32,7 +32,7 @@ class Sessions(Protocol):
 
     async def append(self, request: AppendRequest) -> Appended: ...
 
-    def generate(self, request: GenerateRequest) -> AsyncIterator[TurnEvent]:
+    def generate(self, request: GenerateRequest) -> AsyncGenerator[TurnEvent, None]:
         """Run a turn: deltas, and at last one TurnFinished, after which the turn is on disk.
 
         Errors are raised at the first step of the iterator, or in the middle of the turn. Closing the iterator, or
@@ -50,6 +50,6 @@ class Sessions(Protocol):
 
     async def list(self, request: ListSessions) -> SessionPage: ...
 
-    def complete(self, request: CompletionRequest) -> AsyncIterator[TurnEvent]:
+    def complete(self, request: CompletionRequest) -> AsyncGenerator[TurnEvent, None]:
         """Run a turn without a session; otherwise as ``generate``, and nothing is stored."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from typing import TypeVar
@@ -15,7 +15,7 @@ from ...server.engine.messages import EngineReady, Priority, SubmitTurn, TurnUsa
 from ...server.engine.sampling_params import SamplingParams
 from ...server.text.chat_template import ChatTemplate
 from ...server.text.tokenizer import Tokenizer
-from ..errors import EngineError
+from ..errors import EngineError, RequestError
 from ..session import EntryKind, ModelIdentity, NewEntry, Session, SessionLog
 from . import validation
 from .ports import TurnEngine
@@ -39,8 +39,15 @@ class TurnPrompt(msgspec.Struct, frozen=True, kw_only=True):
 class Turns:
     """Makes prompts and runs turns. Rendering and tokenising have a thread of their own: no text stops the loop."""
 
-    def __init__(self, engine: TurnEngine, tokenizer: Tokenizer, chat_template: ChatTemplate) -> None:
+    def __init__(
+        self,
+        engine: TurnEngine,
+        tokenizer: Tokenizer,
+        chat_template: ChatTemplate,
+        model_aliases: Collection[str] = (),
+    ) -> None:
         self._engine = engine
+        self._model_aliases = frozenset(model_aliases)
         self._tokenizer = tokenizer
         self.prompts = PromptBuilder(tokenizer, chat_template)
         self._tokenising = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sessile-tokenising")
@@ -52,6 +59,14 @@ class Turns:
     def engine_info(self) -> EngineReady:
         """The loaded model. Raises EngineError while none is ready."""
         return self._engine.info
+
+    def require_model(self, model: str | None) -> None:
+        """Raise RequestError unless ``model`` is None or a name of the served one."""
+        served = self._engine.info.model
+        if model is not None and model != served and model not in self._model_aliases:
+            raise RequestError(
+                f"the model {model!r} is not served here", field="model", remedy=f"leave it out, or name {served!r}"
+            )
 
     def identity(self, engine: EngineReady) -> ModelIdentity:
         """What tokens made now belong to."""
@@ -103,5 +118,10 @@ class Turns:
         self, token_ids: list[int], sampling: SamplingParams, tenant: str, priority: Priority
     ) -> SubmitTurn:
         return SubmitTurn(
-            turn_id=uuid.uuid4().hex, token_ids=token_ids, sampling=sampling, cache_salt=tenant, priority=priority
+            turn_id=uuid.uuid4().hex,
+            token_ids=token_ids,
+            sampling=sampling,
+            eos_token_ids=tuple(sorted(self._tokenizer.eos_token_ids)),
+            cache_salt=tenant,
+            priority=priority,
         )

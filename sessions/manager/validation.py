@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -28,6 +29,8 @@ MAX_IDENTIFIER_CHARACTERS = 200  # of session ids, request ids, tenants
 MAX_MESSAGES = 10_000
 MAX_TOOLS = 1_000
 MAX_PAGE_SIZE = 1_000
+
+_OWN_TEMPLATE_ARGUMENTS = {"messages", "tools", "add_generation_prompt", "previous", "new", "log_end"}  # set here
 
 
 def require_text(text: str, field: str) -> None:
@@ -59,14 +62,6 @@ def require_tenant(tenant: str) -> None:
     require_identifier(tenant or None, "tenant")
 
 
-def require_model(model: str | None, engine: EngineReady) -> None:
-    """Raise RequestError unless ``model`` is None or the one that is served."""
-    if model is not None and model != engine.model:
-        raise RequestError(
-            f"the model {model!r} is not served here", field="model", remedy=f"leave it out, or name {engine.model!r}"
-        )
-
-
 def require_session_id(session_id: str) -> None:
     """Raise RequestError unless it may be the id of a session."""
     require_identifier(session_id, "session_id")
@@ -79,11 +74,10 @@ def require_mutation(request: Mutation) -> None:
     require_identifier(request.request_id, "request_id")
 
 
-def require_opening(request: OpenSession, engine: EngineReady) -> None:
+def require_opening(request: OpenSession) -> None:
     """Raise RequestError unless such a session can be opened."""
     require_tenant(request.tenant)
     require_identifier(request.request_id, "request_id")
-    require_model(request.model, engine)
     require_text(request.system or "", "system")
     require_tools(request.tools)
 
@@ -99,10 +93,16 @@ def require_turn(request: GenerateRequest, engine: EngineReady) -> None:
 def require_completion(request: CompletionRequest, engine: EngineReady) -> None:
     """Raise RequestError naming the first thing that cannot be answered."""
     require_tenant(request.tenant)
-    require_model(request.model, engine)
     require_sampling(request.sampling, request.stop, engine)
     require_tools(request.tools)
+    _require_template_arguments(request.template_arguments)
     require_input(request.prompt, engine, "messages" if isinstance(request.prompt, MessagesInput) else "prompt")
+
+
+def _require_template_arguments(arguments: dict[str, Any], field: str = "chat_template_kwargs") -> None:
+    for name in _OWN_TEMPLATE_ARGUMENTS & set(arguments):
+        raise RequestError(f"{name} is not an argument of the template", field=f"{field}.{name}", remedy="leave it out")
+    _require_json(arguments, field)
 
 
 def require_listing(request: ListSessions) -> None:
@@ -126,10 +126,14 @@ def require_tools(tools: Sequence[Tool], field: str = "tools") -> None:
         name = function.get("name")
         if not isinstance(name, str) or not name:
             raise RequestError("a tool has no name", field=f"{field}[{index}].function.name")
+    _require_json(tools, field)
+
+
+def _require_json(value: object, field: str) -> None:
     try:
-        msgspec.json.encode(tools)
-    except (UnicodeEncodeError, TypeError, RecursionError) as error:
-        raise RequestError(f"the tools are not valid JSON: {error}", field=field) from error
+        msgspec.json.encode(value)
+    except (UnicodeEncodeError, TypeError, ValueError, RecursionError) as error:
+        raise RequestError(f"{field} cannot be written as JSON: {error}", field=field) from error
 
 
 def require_input(turn_input: TurnInput, engine: EngineReady, field: str) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import logging
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -14,11 +14,16 @@ from sqlite_utils import Database
 from ..errors import StoreError
 from ..session import Head, LogPart, NewEntry, Place, Session, SessionLog, SessionState, tokens_in, turns_in
 from . import rows
+from .failures import store_errors
+from .files import OpenFiles
 from .rows import StoredAnswer, damaged
-from .schema import migrate
+from .schema import SCHEMA_VERSION, migrate
 
-DATABASE_NAME = "sessions.db"
-_FULL_CHECK_BYTES = 64 * 2**20  # larger files are checked row by row as they are read
+# Larger files are checked row by row as they are read. The table of sessions is always checked with its indexes: an
+# index that lost a row would make its session disappear without an error.
+_FULL_CHECK_BYTES = 64 * 2**20
+
+logger = logging.getLogger(__name__)
 
 # From the head to the first entry. Ids fall along a path, so that even a damaged file cannot make it endless.
 _PATH = """
@@ -61,77 +66,12 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     answer: StoredAnswer | None = None
 
 
-@contextmanager
-def store_errors(path: Path) -> Iterator[None]:
-    """SQLite's errors as StoreError, each with what to do about it."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise _store_error(error, path) from error
-
-
-def _store_error(error: sqlite3.Error, path: Path) -> StoreError:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary code of an extended one
-    match code:
-        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-            return damaged(f"{path}: {error}")
-        case sqlite3.SQLITE_FULL:
-            return StoreError("the disk of the session store is full", remedy=f"free space for {path.parent}")
-        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
-            return StoreError(
-                f"the session store {path} cannot be written: {error}",
-                remedy="make the data folder writable for this user, or name another one with --data-dir",
-            )
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return StoreError(
-                f"the session store {path} is in use by another process", remedy="close the program that has it open"
-            )
-        case _:
-            return StoreError(
-                f"the session store {path} failed: {error}",
-                remedy="look for errors of the disk in the system's log; nothing that was acknowledged is lost by this",
-            )
-
-
-def create_database(path: Path) -> None:
-    """Make sure that a complete database stands at ``path``.
-
-    It is built under another name and renamed, so that an empty file at ``path`` can only be damage.
-    """
-    if path.exists():
-        if path.stat().st_size == 0:
-            raise damaged(f"{path} is empty")
-        return
-    write_ahead_log = path.with_name(f"{path.name}-wal")
-    if write_ahead_log.exists() and write_ahead_log.stat().st_size > 0:
-        raise damaged(f"{path} is missing beside its write-ahead log")
-    unfinished = path.with_name(f"{path.name}.new")
-    unfinished.unlink(missing_ok=True)
-    with store_errors(path):
-        database = Database(sqlite3.connect(unfinished), execute_plugins=False)
-        try:
-            database.conn.execute("PRAGMA synchronous = FULL")
-            migrate(database)
-        finally:
-            database.close()
-    unfinished.rename(path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 class SessionDatabase:
     """Reads and changes of sessions on one connection. Every method raises StoreError when the file fails it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._files: OpenFiles | None = None
         with store_errors(path):
             uri = f"{path.resolve().as_uri()}?mode=rw"
             self._database = Database(
@@ -142,12 +82,16 @@ class SessionDatabase:
     def prepare(self) -> None:
         """Check the file, switch to the write-ahead log and bring the schema to this version."""
         with store_errors(self._path):
-            if self._path.stat().st_size <= _FULL_CHECK_BYTES:
-                problems = [row[0] for row in self._database.execute("PRAGMA integrity_check(3)")]
-                if problems != ["ok"]:
-                    raise damaged("; ".join(problems))
+            small = self._path.stat().st_size <= _FULL_CHECK_BYTES
+            check = "PRAGMA integrity_check(3)" if small else "PRAGMA integrity_check(sessions)"
+            problems = [row[0] for row in self._database.execute(check)]
+            if problems != ["ok"]:
+                raise damaged("; ".join(problems))
             self._database.enable_wal()
             migrate(self._database)
+            # Written each time, so that a file that can only be read fails here and not at the first turn.
+            self._database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            self._files = OpenFiles(self._path)
 
     def forbid_writes(self) -> None:
         """Make this a connection that only reads."""
@@ -158,23 +102,53 @@ class SessionDatabase:
         with store_errors(self._path):
             self._database.close()
 
-    def apply(self, change: Change) -> Session:
-        """Make a change durable, all of it or nothing; returns the session as it stands afterwards.
+    def apply_all(self, changes: Sequence[Change]) -> list[Session | Exception]:
+        """Make changes durable with one write to the disk, each of them wholly or not at all.
 
-        Raises:
-            DuplicateRequest: its request id has an answer already; nothing was changed.
+        Returns for each the session as it stands afterwards, or why it was not made: DuplicateRequest if its request id
+        has an answer already, StoreError. No outcome depends on another change.
         """
+        if len(changes) > 1:
+            try:
+                with self._transaction():
+                    return [self._outcome(change, self._database.atomic(), sqlite3.Error) for change in changes]
+            except StoreError as error:
+                logger.debug("changes are written one by one: %s", error)  # of one of them, or of the disk
+        return [self._outcome(change, self._transaction(), ()) for change in changes]
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        if self._files is not None:
+            self._files.require_in_place()
         with store_errors(self._path), self._database.atomic():
-            if change.answer is not None:
-                self._insert_answer(change.answer)
-            place = self._insert_entries(change) if change.entries else change.session.place
-            session = msgspec.structs.replace(change.session, place=place)
-            row = rows.session_row(session)
-            if change.base_version == 0:
-                self._database.table("sessions").insert(row)
-            else:
-                self._replace_session(row, change.base_version)
-            return session
+            yield
+
+    def _outcome(
+        self,
+        change: Change,
+        transaction: AbstractContextManager[object],
+        of_all: type[Exception] | tuple[()],
+    ) -> Session | Exception:
+        """The session, or what went wrong with this change; errors ``of_all`` changes are raised."""
+        try:
+            with transaction:
+                return self._apply(change)
+        except of_all:
+            raise
+        except Exception as error:  # noqa: BLE001 - raised to the one who asked for this change
+            return error
+
+    def _apply(self, change: Change) -> Session:
+        if change.answer is not None:
+            self._insert_answer(change.answer)
+        place = self._insert_entries(change) if change.entries else change.session.place
+        session = msgspec.structs.replace(change.session, place=place)
+        row = rows.session_row(session)
+        if change.base_version == 0:
+            self._database.table("sessions").insert(row)
+        else:
+            self._replace_session(row, change.base_version)
+        return session
 
     def _insert_answer(self, answer: StoredAnswer) -> None:
         if self.answer(answer.scope, answer.request_id) is not None:
@@ -262,9 +236,8 @@ class SessionDatabase:
             )
             self._database.table("sessions").delete_where(closed, parameters)
             self._database.table("answers").delete_where("created_at < ?", [before])
-            unreachable = self._database.table("entries").count_where(_UNREACHABLE)
-            self._database.table("entries").delete_where(_UNREACHABLE)
-            return int(unreachable)
+            deleted = self._database.execute(f"DELETE FROM entries WHERE {_UNREACHABLE}")  # noqa: S608
+            return int(deleted.rowcount)
 
 
 def _check_path(parts: Sequence[LogPart], place: Place) -> None:

@@ -22,7 +22,7 @@ class DataFolderLock:
     def __init__(self, folder: Path) -> None:
         self._path = folder / LOCK_NAME
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # conversations are private
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StoreError(

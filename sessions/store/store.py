@@ -3,57 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
-from typing import TypeVar
 
 from ..errors import StoreError
 from ..session import Place, Session, SessionLog
-from .database import DATABASE_NAME, Change, SessionDatabase, create_database
+from .database import Change
+from .files import DATABASE_NAME, create_database
 from .lock import DataFolderLock
 from .rows import StoredAnswer
-
-_Result = TypeVar("_Result")
-
-
-class _DatabaseThread:
-    """One connection and the only thread that uses it."""
-
-    def __init__(self, path: Path, name: str) -> None:
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
-        try:
-            self.database = self._executor.submit(SessionDatabase, path).result()
-        except BaseException:
-            self._executor.shutdown()
-            raise
-
-    async def run(self, work: Callable[[SessionDatabase], _Result]) -> _Result:
-        """Do ``work`` after what was asked before."""
-        try:
-            future = self._executor.submit(work, self.database)
-        except RuntimeError as error:
-            raise StoreError("the session store is closed", remedy="start the server again") from error
-        return await asyncio.wrap_future(future)
-
-    async def run_to_the_end(self, work: Callable[[SessionDatabase], _Result]) -> _Result:
-        """As ``run``, but a cancelled caller hears of it only once the work is done: both know what happened."""
-        task = asyncio.ensure_future(self.run(work))
-        cancelled: asyncio.CancelledError | None = None
-        while not task.done():
-            try:
-                await asyncio.wait({task})
-            except asyncio.CancelledError as error:
-                cancelled = error
-        if cancelled is not None:
-            task.exception()  # seen: the caller asked not to be told
-            raise cancelled
-        return task.result()
-
-    def close(self) -> None:
-        """Finish what was asked, then close the connection."""
-        self._executor.submit(self.database.close).result()
-        self._executor.shutdown()
+from .threads import DatabaseThread, GroupCommit, log_failure, to_the_end
 
 
 class SessionStore:
@@ -79,11 +38,12 @@ class SessionStore:
                     f"the session store {path} cannot be made: {error.strerror}",
                     remedy="make the data folder writable for this user, or name another one with --data-dir",
                 ) from error
-            self._writer = _DatabaseThread(path, "sessile-store-writer")
+            self._writer = DatabaseThread(path, "sessile-store-writer")
             try:
                 self._writer.database.prepare()
-                self._reader = _DatabaseThread(path, "sessile-store-reader")
+                self._reader = DatabaseThread(path, "sessile-store-reader")
                 self._reader.database.forbid_writes()
+                self._changes = GroupCommit(self._writer)
             except BaseException:
                 self._writer.close()
                 raise
@@ -98,30 +58,37 @@ class SessionStore:
         Raises:
             DuplicateRequest: its request id has an answer already; nothing was changed.
         """
-        return await self._writer.run_to_the_end(lambda database: database.apply(change))
+        return await to_the_end(self._changes.submit(change))
 
     async def session(self, session_id: str) -> Session | None:
         """A session in any state; None if there is none of that id."""
-        return await self._reader.run(lambda database: database.session(session_id))
+        return await asyncio.wrap_future(self._reader.submit(lambda database: database.session(session_id)))
 
     async def sessions(self, tenant: str, *, after: str = "", limit: int) -> list[Session]:
         """Open sessions of a tenant in the order of their ids, behind the id ``after``."""
-        return await self._reader.run(lambda database: database.sessions(tenant, after=after, limit=limit))
+        return await asyncio.wrap_future(
+            self._reader.submit(lambda database: database.sessions(tenant, after=after, limit=limit))
+        )
 
     async def log(self, place: Place) -> SessionLog:
         """The entries from the start to ``place``."""
-        return await self._reader.run(lambda database: database.log(place))
+        return await asyncio.wrap_future(self._reader.submit(lambda database: database.log(place)))
 
     async def answer(self, scope: str, request_id: str) -> StoredAnswer | None:
         """The stored answer of a request."""
-        return await self._reader.run(lambda database: database.answer(scope, request_id))
+        return await asyncio.wrap_future(self._reader.submit(lambda database: database.answer(scope, request_id)))
 
     async def prune(self, before: float) -> int:
         """Forget sessions closed, and answers given, before that time, and all entries that no session reaches.
 
         Returns the number of entries deleted.
         """
-        return await self._writer.run_to_the_end(lambda database: database.prune(before))
+        return await to_the_end(self._writer.submit(lambda database: database.prune(before)))
+
+    def prune_soon(self, before: float) -> None:
+        """As ``prune``, behind the changes that wait already; a failure is only logged, the next one tries again."""
+        pruning: Future[object] = self._writer.submit(lambda database: database.prune(before))
+        pruning.add_done_callback(log_failure)
 
     def close(self) -> None:
         """Finish what was asked, fold the write-ahead log into the file and let go of the folder."""

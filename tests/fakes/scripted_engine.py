@@ -59,6 +59,8 @@ class ScriptedEngine:
         self.submitted: list[SubmitTurn] = []
         self.aborted: list[str] = []
         self.running: set[str] = set()
+        self.idle = asyncio.Event()
+        self.idle.set()
         self._cached: dict[str, list[list[int]]] = {}
         self._abort_requested: set[str] = set()
 
@@ -82,6 +84,7 @@ class ScriptedEngine:
         assert len(turn.token_ids) < self.ready.context_length
         self.submitted.append(turn)
         self.running.add(turn.turn_id)
+        self.idle.clear()
         finished = False
         try:
             async for output in self._outputs(turn):
@@ -89,6 +92,8 @@ class ScriptedEngine:
                 yield output
         finally:
             self.running.discard(turn.turn_id)
+            if not self.running:
+                self.idle.set()
             if not finished:
                 self.aborted.append(turn.turn_id)
 
@@ -97,7 +102,8 @@ class ScriptedEngine:
         said = script.token_ids
         limit = self.info.context_length - len(turn.token_ids)
         most = min(limit, turn.sampling.max_tokens or limit)
-        reason = FinishReason.LENGTH if len(said) > most or said[-1] != self.eos_token_id else FinishReason.STOP
+        ends = {*turn.sampling.stop_token_ids, *(() if turn.sampling.ignore_eos else turn.eos_token_ids)}
+        reason = FinishReason.LENGTH if len(said) > most or said[-1] not in ends else FinishReason.STOP
         said = said[:most]
         sources = self._sources(turn)
         for start in range(0, len(said), script.tokens_a_step):

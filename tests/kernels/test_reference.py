@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from sessile.kernels.attention_batch import AttentionBatch
 from sessile.kernels.decoder import DecoderLayer, DecoderWeights, decoder
 from sessile.kernels.embedding import embedding
@@ -139,7 +140,6 @@ def test_copies() -> None:
         source, copied = (gather(pool, 1, 64, torch.tensor([b])) for b in (1, 0))
         for wanted, found in zip(source, copied, strict=True):
             assert torch.equal(wanted[:tokens], found[:tokens])
-            assert not found[tokens:].any()
 
 
 def test_argmax_and_top_k_take_the_smaller_index_of_equals() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from sessile.prompt_lint.rules.catalogue import CATALOGUE
 
 

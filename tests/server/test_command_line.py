@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from sessile.server.command_line import COMMANDS, parse_command_line
 from sessile.server.config import all_settings
 from sessile.sessions.errors import ConfigError

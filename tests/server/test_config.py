@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sessile.server.config import ServerConfig, all_settings, load_config
+
+from sessile.server.config import ServerConfig, all_settings, hand_down, load_config
 from sessile.server.settings import Setting, shown_size
 from sessile.sessions.errors import ConfigError
 
@@ -113,6 +115,26 @@ def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
         load_config({}, {}, tmp_path / "none.toml")
 
 
+def test_what_lower_layers_read_is_handed_down(tmp_path: Path) -> None:
+    environment = {"SESSILE_CPU_FEATURES": "avx2"}
+    flags = {"cache_dir": "/a/cache", "cpu_features": "auto", "arithmetic": "deterministic", "http_port": "1"}
+    hand_down(load_config(flags, environment, write(tmp_path, "log_level = 'error'")), environment)
+    assert environment == {
+        "SESSILE_CACHE_DIR": "/a/cache",
+        "SESSILE_ARITHMETIC": "deterministic",
+        "SESSILE_LOG_LEVEL": "error",
+    }
+
+
+def test_every_variable_in_the_code_is_a_setting() -> None:
+    root = Path(__file__).resolve().parents[2]
+    known = {setting.variable for setting in SETTINGS} | {"SESSILE_CONFIG"}
+    for folder in ("server", "sessions", "kernels"):
+        for path in (root / folder).rglob("*.py"):
+            for variable in re.findall(r"[\"$`](SESSILE_[A-Z_]+[A-Z])\b", path.read_text()):
+                assert variable in known, f"{path}: {variable}"
+
+
 def test_other_variables_are_not_ours() -> None:
     assert load_config({}, {"PATH": "/bin", "SESSION": "x"}).origins == {}
 
@@ -129,3 +151,14 @@ def test_sizes(number: int, unit: tuple[str, int]) -> None:
 def test_a_shown_size_reads_back(size: int) -> None:
     setting = next(setting for setting in SETTINGS if setting.name == "kv_memory_bytes")
     assert setting.parse_text(shown_size(size), "x") == size
+
+
+def test_the_documentation_lists_every_setting() -> None:
+    lines = (Path(__file__).resolve().parents[2] / "docs" / "configuration.md").read_text().splitlines()
+    for setting in SETTINGS:
+        (line,) = (line for line in lines if f"| `{setting.flag}` |" in line)
+        assert line.startswith(f"| `{setting.key}` | `{setting.flag}` | `{setting.variable}` |")
+        assert line.endswith(f"| {setting.description} |")
+        shown = shown_size(setting.default) if setting.is_size else setting.default
+        if isinstance(shown, (int, float, str)) and not isinstance(shown, bool):
+            assert f"`{shown}`" in line

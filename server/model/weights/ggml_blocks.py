@@ -44,5 +44,5 @@ def _half(pairs: _Bytes) -> _Half:
 
 def _nibbles(packed: _Bytes) -> _Bytes:
     """Low halves of a block's 16 bytes are its first 16 weights, high halves the others."""
-    q: _Bytes = np.concatenate([packed & 15, packed >> 4], axis=-1)
+    q: _Bytes = np.concatenate([packed & np.uint8(15), packed >> np.uint8(4)], axis=-1)
     return q.reshape(len(packed), -1)

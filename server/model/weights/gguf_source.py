@@ -132,9 +132,9 @@ def _weight(rows: npt.NDArray[np.uint8], tensor: GGUFTensor) -> Weight:
         except ValueError as error:
             raise ModelError(f"tensor {tensor.name!r} is damaged: {error}", field=tensor.name) from error
     if tensor.type is Type.BF16:
-        return DenseWeight(torch.from_numpy(np.ascontiguousarray(rows).view(np.int16)).view(torch.bfloat16))
+        return DenseWeight(torch.from_numpy(np.array(rows).view(np.int16)).view(torch.bfloat16))
     if tensor.type is Type.F16:
-        return DenseWeight(torch.from_numpy(np.ascontiguousarray(rows).view(np.float16)))
+        return DenseWeight(torch.from_numpy(np.array(rows).view(np.float16)))
     return DenseWeight(torch.from_numpy(np.array(_floats(rows, tensor))))
 
 

@@ -86,4 +86,5 @@ def _stored(name: str, weight: Weight) -> dict[str, Tensor]:
         return {f"{name}.q4": packed, f"{name}.scale": weight.scale, f"{name}.minimum": weight.minimum}
     if isinstance(weight, Int8Weight):
         return {f"{name}.q8": weight.q, f"{name}.scale": weight.scale}
+    assert isinstance(weight, DenseWeight)  # GGUF files hold no other form
     return {name: weight.tensor}

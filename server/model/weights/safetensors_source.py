@@ -16,7 +16,7 @@ from ....sessions.errors import ModelError
 from ..hf_config import read_json
 
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
-_FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+FLOATS = frozenset({"F32", "F16", "BF16"})
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -49,11 +49,12 @@ class SafetensorsSource:
     """Tensors of safetensors files, mapped; headers are read at once, tensors when they are asked for.
 
     Raises:
-        ModelError: a file is damaged or truncated, a tensor stands in two files or holds no floating-point numbers.
+        ModelError: a file is damaged or truncated, a tensor stands in two files or is of a type not in ``types``.
     """
 
-    def __init__(self, files: list[Path]) -> None:
+    def __init__(self, files: list[Path], types: frozenset[str] = FLOATS) -> None:
         self._paths = files
+        self._types = types
         self._file_of: dict[str, Any] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
         for path in files:
@@ -94,7 +95,7 @@ class SafetensorsSource:
             raise ModelError(f"{path} is damaged or truncated: {error}", remedy="download the file again") from error
 
     def _check_type(self, name: str, dtype: str, path: Path) -> None:
-        if dtype not in _FLOATS:
+        if dtype not in self._types:
             raise ModelError(
                 f"{path}: tensor {name!r} is stored as {dtype}",
                 field=name,

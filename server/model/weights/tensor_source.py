@@ -18,15 +18,19 @@ class TensorSource(Protocol):
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Every tensor's shape as the model has it, from the headers alone."""
+        ...
 
     def vector(self, name: str) -> Tensor:
         """A norm or a bias, float32."""
+        ...
 
     def matrix(self, name: str) -> Weight:
         """A linear layer's weight or the embedding, [out, in], in the form in which the checkpoint holds it."""
+        ...
 
     def content_hash(self) -> str:
         """BLAKE3 of the checkpoint's bytes, hexadecimal."""
+        ...
 
 
 def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:

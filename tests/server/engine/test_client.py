@@ -14,6 +14,9 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
+import pytest_asyncio
+from tiny_llama import VOCAB, make_tiny_llama
+
 from sessile.server.engine.client import EngineClient, EngineState
 from sessile.server.engine.engine_config import Device, Dtype, EngineConfig
 from sessile.server.engine.messages import FinishReason, SubmitTurn, TurnOutput
@@ -21,10 +24,6 @@ from sessile.server.engine.sampling_params import SamplingParams
 from sessile.sessions.errors import CapacityError, ContextOverflow, EngineError, RequestError
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tests" / "fakes"))
-
-from tiny_llama import VOCAB, make_tiny_llama  # noqa: E402
-
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PROMPT = [(7 * i + 3) % VOCAB for i in range(40)]
@@ -48,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_llama(tmp_path_factory.mktemp("tiny"))
 
 
-@pytest.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(folder: Path) -> AsyncIterator[EngineClient]:
     client = EngineClient(config(folder))
     await client.start()
@@ -70,7 +69,7 @@ async def collect(engine: EngineClient, submitted: SubmitTurn) -> tuple[list[int
 
 async def until(condition) -> None:
     """Wait for another process; the test's own timeout is the bound."""
-    while not condition():  # noqa: ASYNC110 - another process has no event to wait for
+    while not condition():
         await asyncio.sleep(0.01)
 
 

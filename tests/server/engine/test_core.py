@@ -9,6 +9,7 @@ import torch
 from checksum_model import VOCAB, ChecksumModel, continuation
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from sessile.server.engine.core import EngineCore
 from sessile.server.engine.engine_config import EngineConfig
 from sessile.server.engine.messages import FinishReason, Priority, SubmitTurn, TurnOutput
@@ -147,6 +148,18 @@ def test_stop_tokens_end_the_turn_and_belong_to_it() -> None:
     last = engine.complete("a", prompt(40), max_tokens=30, stop_token_ids=(stop,))
     assert engine.tokens["a"] == expected[: expected.index(stop) + 1]
     assert last.finish_reason is FinishReason.STOP
+
+
+def test_the_models_end_of_turn_ends_the_turn_unless_it_is_ignored() -> None:
+    expected = continuation(prompt(40), 30)
+    end = expected[10]
+    for ignored, tokens in ((False, expected[: expected.index(end) + 1]), (True, expected)):
+        engine = Engine()
+        sampling = SamplingParams(temperature=0.0, max_tokens=30, ignore_eos=ignored)
+        engine.core.submit(SubmitTurn(turn_id="a", token_ids=prompt(40), sampling=sampling, eos_token_ids=(end,)))
+        engine.run()
+        assert engine.tokens["a"] == tokens
+        assert engine.last["a"].finish_reason is (FinishReason.LENGTH if ignored else FinishReason.STOP)
 
 
 def test_min_tokens_bars_stop_tokens() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+
 from sessile.server.engine.messages import SubmitTurn
 from sessile.server.engine.sampler import sample, uniform
 from sessile.server.engine.sampling_params import SamplingParams

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 import httpx
 import pytest
+
+from sessile.server.engine.client import EngineState
 from sessile.server.engine.messages import (
     EngineReady,
     EngineStats,
@@ -60,7 +62,7 @@ class ScriptedTurns:
 @dataclass
 class ScriptedEngine:
     error: SessileError | None = None
-    state: str = "ready"
+    state: EngineState = EngineState.READY
     stats: EngineStats = field(
         default_factory=lambda: EngineStats(running=2, prompt_tokens_by_source=SOURCES, generated_tokens=77)
     )

@@ -6,6 +6,8 @@ import json
 
 import httpx
 import pytest
+
+from sessile.server.engine.client import EngineState
 from sessile.sessions.errors import Draining, EngineError
 
 CHAT = "/v1/chat/completions"
@@ -143,7 +145,7 @@ async def test_an_unknown_model(client, chat_body):
     assert "tiny" in error["message"]
 
 
-@pytest.mark.parametrize("tenant", ["a b", "", "x" * 200, "ä"])
+@pytest.mark.parametrize("tenant", ["a b", "", "x" * 201, "ä"])
 async def test_a_tenant_that_is_none(client, chat_body, tenant):
     response = await client.post(CHAT, json=chat_body, headers={"x-sessile-tenant": tenant.encode()})
     assert response.status_code == 400
@@ -173,3 +175,11 @@ async def test_an_engine_that_is_not_ready(client, stage, chat_body):
     ready = await client.get("/ready")
     assert (ready.status_code, ready.json()["ready"], ready.headers["retry-after"]) == (503, False, "2")
     assert (await client.get("/health")).status_code == 200
+
+
+async def test_a_restarting_engine_is_not_ready(client, stage):
+    stage.engine.state = EngineState.RESTARTING
+    ready = await client.get("/ready")
+    assert ready.status_code == 503
+    assert "restarting" in ready.json()["reason"]
+    assert (await client.get("/health")).json()["engine"] == "restarting"

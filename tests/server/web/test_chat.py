@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+
 from sessile.server.engine.messages import FinishReason
 from sessile.server.web.answers import ChatChunk, ChatCompletion, TextCompletion
 from sessile.sessions.errors import CapacityError, ContextOverflow, EngineError
@@ -242,7 +243,7 @@ async def test_an_error_in_the_stream_is_an_event(client, stage, chat_body, make
 
 
 async def test_an_aborted_turn_is_an_error(client, stage, chat_body, make_deltas, finished):
-    end = msgspec.structs.replace(finished, finish_reason=FinishReason.ABORTED, stop_cause=StopCause.ABORTED)
+    end = msgspec.structs.replace(finished, finish_reason=FinishReason.ABORTED)
     stage.turns.script = [*make_deltas("a"), end]
     assert (await client.post(CHAT, json=chat_body)).status_code == 503
 

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 import uvicorn
+
 from sessile.server.web.application import create_app
 
 
@@ -32,7 +33,7 @@ async def address(stage) -> AsyncIterator[tuple[str, int]]:
 
 async def _until(condition) -> None:
     async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - the condition is another object's state
+        while not condition():
             await asyncio.sleep(0.005)
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
 from sessile.sessions.cache.block_pool import BlockPool, PoolExhausted
 
 NUM_BLOCKS = 7

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 
+from cache_keys import block_keys
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+
 from sessile.sessions.cache.block_pool import BlockPool
 from sessile.sessions.cache.prefix_cache import PrefixCache, SequenceBlocks
 from sessile.sessions.cache.radix_tree import RadixTree
@@ -37,7 +39,7 @@ class CacheMachine(RuleBasedStateMachine):
         super().__init__()
         self.pool = BlockPool(NUM_BLOCKS)
         self.tree = RadixTree(self.pool, BLOCK_SIZE)
-        self.cache = PrefixCache(self.pool, self.tree, BLOCK_SIZE)
+        self.cache = PrefixCache(self.pool, self.tree, block_keys(BLOCK_SIZE))
         self.memory: dict[tuple[int, int], tuple[str, tuple[int, ...]]] = {}
         self.live: list[Running] = []
         self.cached: set[tuple[str, tuple[int, ...]]] = set()  # prefixes that the tree was given

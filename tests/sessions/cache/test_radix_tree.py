@@ -6,6 +6,8 @@ import itertools
 import random
 
 import pytest
+from cache_keys import block_keys
+
 from sessile.sessions.cache.block_pool import BlockPool
 from sessile.sessions.cache.prefix_cache import PrefixCache
 from sessile.sessions.cache.radix_tree import RadixTree
@@ -17,7 +19,7 @@ BLOCK_SIZE = 16
 def make(num_blocks: int = 1000) -> tuple[BlockPool, RadixTree, PrefixCache]:
     pool = BlockPool(num_blocks)
     tree = RadixTree(pool, BLOCK_SIZE)
-    return pool, tree, PrefixCache(pool, tree, BLOCK_SIZE)
+    return pool, tree, PrefixCache(pool, tree, block_keys(BLOCK_SIZE))
 
 
 def cache_tokens(cache: PrefixCache, tokens: list[int], salt: str = "") -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+
 from sessile.kernels.attention_batch import AttentionBatch
 from sessile.kernels.kv_layout import KVLayout, keys_view
 
@@ -51,4 +52,5 @@ class ChecksumModel:
         return torch.cat(rows)[:, None]
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        assert len(hidden), "a model is not asked for the logits of nothing"
         return torch.nn.functional.one_hot(hidden[:, 0].long(), VOCAB).float()

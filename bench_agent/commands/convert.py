@@ -1,0 +1,39 @@
+"""``bench-agent convert``: from one trace format to another."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+
+from ..errors import BenchError
+from ..traces.formats import FORMATS, format_named, read_workload
+from ..traces.source import BadLines
+from .options import add_format_flags
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """All flags of the command."""
+    written = [known.name for known in FORMATS if known.write is not None]
+    parser.add_argument("source", type=Path, help="a trace file or folder")
+    parser.add_argument("result", type=Path, help="the file to write")
+    parser.add_argument("--to", required=True, choices=written, metavar="NAME", help=", ".join(written))
+    add_format_flags(parser)
+
+
+def execute(given: argparse.Namespace) -> int:
+    """Raises BenchError."""
+    workload = read_workload(given.source, BadLines(skip=given.skip_bad), given.format)
+    target = format_named(given.to)
+    if target.write is None:
+        raise BenchError(f"{target.name} is only read")
+    target.write(workload, given.result)
+    console = Console()
+    console.print(
+        f"{workload.format} to {target.name}: {len(workload.sessions)} sessions, {workload.num_turns} turns, "
+        f"{given.result}"
+    )
+    for note in workload.notes:
+        console.print(f"note: {note}", style="dim")
+    return 0

@@ -1,0 +1,86 @@
+"""What ``run``, ``sweep`` and ``report`` share: a measurement from the flags, under Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+
+from ..errors import BenchError
+from ..load.shape import LoadShape
+from ..measurement import Measurement, measure
+from ..metrics.machine import git_revision
+from ..metrics.roofline import Limits, limits, measure_rates
+from ..report.progress import LiveProgress
+from ..report.record import RunRecord
+from ..targets.target import TargetSpec, reach
+from ..workload.adjust import Adjustments
+from ..workload.plan import Workload
+from .options import judgement
+
+
+def plan_of(
+    given: argparse.Namespace, workload: Workload, changes: Adjustments, shape: LoadShape, label: str
+) -> Measurement:
+    """Raises BenchError for flags that cannot be read."""
+    return Measurement(
+        label=label,
+        workload=workload,
+        adjustments=changes,
+        load=shape,
+        judgement=judgement(given),
+        git_revision=given.git_revision or git_revision(Path.cwd()),
+        warm_up_turns=given.warm_up,
+        calibrate=not given.no_calibrate,
+        null_seconds=given.null_seconds,
+        limits=model_limits(given.limits),
+    )
+
+
+async def measure_target(spec: TargetSpec, plan: Measurement, folder: Path) -> RunRecord:
+    """One target, from its start to its record, with progress and Ctrl-C. Raises BenchError."""
+    async with stop_on_signal() as stop, reach(spec, folder) as target:
+        turns = None if plan.load.duration_s is not None else plan.workload.num_turns * plan.load.repeats
+        with LiveProgress(plan.label, turns) as progress:
+            return await measure(plan, target, folder, watch=progress.turn, stop=stop)
+
+
+@asynccontextmanager
+async def stop_on_signal() -> AsyncIterator[asyncio.Event]:
+    """An event that Ctrl-C and SIGTERM set, instead of ending the program."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        yield stop
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+def model_limits(text: str | None) -> Limits | None:
+    """``PARAMETERS,BYTES`` of the model, on this machine as measured now. Raises BenchError."""
+    if text is None:
+        return None
+    try:
+        parameters, weight_bytes = (float(number) for number in text.split(","))
+    except ValueError:
+        raise BenchError(f"--limits {text!r} is not PARAMETERS,BYTES", remedy="for example 134.5e6,269e6") from None
+    rates = measure_rates()
+    if rates is None:
+        raise BenchError("this machine's limit cannot be measured without torch", remedy="leave --limits out")
+    return limits(rates, parameters=parameters, weight_bytes=weight_bytes)
+
+
+def result_folder(given: argparse.Namespace, label: str) -> Path:
+    """Where the result goes; made if need be."""
+    name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in label)
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    folder: Path = given.out or Path("bench-results") / f"{stamp}-{name}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,1 @@
+"""How a turn reaches a server: OpenAI's HTTP, or Sessile's gRPC."""

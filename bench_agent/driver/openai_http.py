@@ -1,0 +1,231 @@
+"""OpenAI's HTTP protocol: each request holds the whole conversation, answers are streamed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from ..traces.writers import openai
+from ..workload.plan import ToolCall
+from .ask import Ask, Conversation, ServerBusy, ServerUnreachable, TurnRefused
+from .dialects import Dialect
+from .observation import Observation, TokenLogprob, Usage
+from .sse import CallPiece, Choice, Chunk, EventReader, WireUsage
+
+_BUSY = (429, 503)
+_encode = msgspec.json.Encoder().encode
+
+
+class OpenAiDriver:
+    """Turns over ``/v1/chat/completions`` (messages) and ``/v1/completions`` (text).
+
+    ``session_header``: each request says its session's id in it (None: it does not). ``extra`` is merged into bodies.
+    """
+
+    wire = "http"
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        model: str | None,
+        dialect: Dialect,
+        timeout_s: float = 600.0,
+        headers: Mapping[str, str] | None = None,
+        extra: Mapping[str, Any] | None = None,
+        session_header: str | None = None,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self.dialect = dialect
+        self._model = model
+        self._extra = dict(extra or {})
+        self._session_header = session_header
+        self._http = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=10),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
+            headers={"content-type": "application/json", **(headers or {})},
+            read_bufsize=2**20,
+        )
+
+    def conversation(self, session_id: str) -> Conversation:
+        """A session: over HTTP it is nothing but a name."""
+        headers = {self._session_header: session_id} if self._session_header else {}
+        return _HttpConversation(self, headers, {})
+
+    def cold_conversation(self, nonce: str) -> Conversation | None:
+        """A session that shares no cache with any other; None when the server has no way to ask for that."""
+        if self.dialect.cold is None:
+            return None
+        headers, body = self.dialect.cold(nonce)
+        return _HttpConversation(self, headers, body)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.close()
+
+    async def prompt_logprobs(self, text: str) -> list[float]:
+        """The logarithms of the probabilities of a text's tokens but the first. Raises TurnRefused."""
+        body = {"prompt": text, "max_tokens": 1, "echo": True, "logprobs": 1, "temperature": 0.0, "stream": False}
+        if self._model:
+            body["model"] = self._model
+        async with self._http.post(self.url + "/v1/completions", data=_encode(body | self._extra)) as response:
+            if response.status != 200:
+                await _refuse(response)
+            answer = msgspec.json.decode(await response.read())
+        found = answer["choices"][0].get("logprobs") or {}
+        values = (found.get("token_logprobs") or [])[:-1]
+        return [float(value) for value in values if value is not None]
+
+    async def run(self, ask: Ask, headers: Mapping[str, str], more: Mapping[str, Any], seen: Observation) -> None:
+        """One request, with ``more`` in its body. Raises TurnRefused, ServerBusy or ServerUnreachable."""
+        path = "/v1/completions" if ask.text is not None else "/v1/chat/completions"
+        body = _encode({**self.body(ask), **more})
+        seen.started = seen.started or seen.clock()
+        try:
+            async with self._http.post(self.url + path, data=body, headers=headers) as response:
+                if response.status != 200:
+                    await _refuse(response)
+                await _read(response, seen)
+        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+            raise ServerUnreachable(f"{self.url}: {error or type(error).__name__}") from error
+        finally:
+            seen.ended = seen.clock()
+
+    def body(self, ask: Ask) -> dict[str, Any]:
+        """The request's body."""
+        sampling = ask.sampling
+        body: dict[str, Any] = {"max_tokens": sampling.max_tokens, "temperature": sampling.temperature, "stream": True}
+        if self._model:
+            body["model"] = self._model
+        if self.dialect.takes_stream_usage:
+            body["stream_options"] = {"include_usage": True}
+        if sampling.exact_length:
+            body |= self.dialect.exact_length(sampling.max_tokens)
+        if sampling.seed is not None:
+            body["seed"] = sampling.seed
+        if ask.text is not None:
+            body["prompt"] = ask.text
+            if sampling.logprobs is not None:
+                body["logprobs"] = sampling.logprobs
+            return body | self._extra
+        body["messages"] = [openai(message) for message in ask.conversation]
+        if ask.tools:
+            body["tools"] = list(ask.tools)
+        if sampling.logprobs is not None:
+            body |= {"logprobs": True, "top_logprobs": sampling.logprobs}
+        return body | self._extra
+
+
+class _HttpConversation:
+    """The session's headers, and what its bodies have beside the driver's."""
+
+    def __init__(self, driver: OpenAiDriver, headers: Mapping[str, str], more: Mapping[str, Any]) -> None:
+        self._driver = driver
+        self._headers = headers
+        self._more = more
+
+    async def turn(self, ask: Ask, seen: Observation) -> None:
+        await self._driver.run(ask, self._headers, self._more, seen)
+
+    async def close(self) -> None:
+        pass
+
+
+async def _refuse(response: aiohttp.ClientResponse) -> None:
+    text = (await response.text())[:500]
+    message = f"the server answered {response.status}: {text}"
+    if response.status in _BUSY:
+        raise ServerBusy(message, retry_after_s=_seconds(response.headers.get("retry-after")))
+    raise TurnRefused(message)
+
+
+def _seconds(text: str | None) -> float:
+    try:
+        return max(0.0, float(text or 1.0))
+    except ValueError:
+        return 1.0
+
+
+async def _read(response: aiohttp.ClientResponse, seen: Observation) -> None:
+    events = EventReader()
+    calls: dict[int, CallPiece] = {}
+    async for raw in response.content.iter_any():
+        try:
+            chunks = events.feed(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise TurnRefused(f"an event that is not JSON: {error}") from error
+        for chunk in chunks:
+            _take(chunk, seen, calls)
+    seen.tool_calls = [
+        ToolCall(call.id or "", (call.function and call.function.name) or "", _arguments(call))
+        for call in calls.values()
+    ]
+
+
+def _take(chunk: Chunk, seen: Observation, calls: dict[int, CallPiece]) -> None:
+    if chunk.error is not None:
+        raise TurnRefused(f"the server ended the turn: {str(chunk.error)[:500]}")
+    for choice in chunk.choices:
+        delta = choice.delta
+        text = choice.text if delta is None else delta.content
+        pieces = (delta.tool_calls or []) if delta is not None else []
+        if text or pieces or (delta is not None and delta.reasoning_content):
+            seen.arrived(text or "")
+        for piece in pieces:
+            _join(calls, piece)
+        if choice.logprobs:
+            seen.logprobs += _logprobs(choice)
+        seen.finish_reason = choice.finish_reason or seen.finish_reason
+    if chunk.usage is not None:
+        seen.usage = _usage(chunk.usage)
+
+
+def _usage(usage: WireUsage) -> Usage:
+    details = usage.prompt_tokens_details
+    return Usage(
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        cached_tokens=None if details is None else details.cached_tokens,
+        by_source=usage.prompt_tokens_by_source or {},
+    )
+
+
+def _join(calls: dict[int, CallPiece], piece: CallPiece) -> None:
+    whole = calls.setdefault(piece.index, CallPiece(piece.index))
+    whole.id = piece.id or whole.id
+    if piece.function is None:
+        return
+    if whole.function is None:
+        whole.function = piece.function
+        return
+    whole.function.name = piece.function.name or whole.function.name
+    whole.function.arguments = (whole.function.arguments or "") + (piece.function.arguments or "")
+
+
+def _arguments(call: CallPiece) -> str:
+    return (call.function and call.function.arguments) or ""
+
+
+def _logprobs(choice: Choice) -> list[TokenLogprob]:
+    found = choice.logprobs
+    if not isinstance(found, dict):
+        return []
+    if isinstance(found.get("content"), list):
+        return [
+            TokenLogprob(
+                entry["token"],
+                float(entry["logprob"]),
+                {other["token"]: float(other["logprob"]) for other in entry.get("top_logprobs") or ()},
+            )
+            for entry in found["content"]
+        ]
+    tokens, values = found.get("tokens") or [], found.get("token_logprobs") or []
+    tops = found.get("top_logprobs") or [{}] * len(tokens)
+    return [
+        TokenLogprob(token, float(value), {text: float(one) for text, one in (top or {}).items()})
+        for token, value, top in zip(tokens, values, tops, strict=False)
+        if value is not None
+    ]

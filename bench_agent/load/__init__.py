@@ -1,0 +1,1 @@
+"""Sessions in flight: when each turn starts and what becomes of it."""

@@ -1,0 +1,125 @@
+"""What the harness adds to what it measures: a load against the null server, whose times are known exactly."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import msgspec
+import numpy as np
+
+from ..driver.ask import Ask, Conversation, Driver
+from ..driver.dialects import dialect_named
+from ..driver.observation import Observation
+from ..driver.openai_http import OpenAiDriver
+from ..errors import TargetError
+from ..workload.distributions import Distribution, Shape, fixed
+from ..workload.synthetic import AgentShape, synthetic_workload
+from .runner import LoadRunner
+from .shape import LoadShape
+
+TTFT_S, TPOT_S = 0.05, 0.02
+
+
+class Overhead(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds by which the harness's stamps were late.
+
+    ``ttft``: from the turn's start until the server had read the request, and from the first piece's sending to its
+    stamp; ``piece``: from a piece's sending to its stamp. Both hold the loopback connection and the null server's own
+    work too.
+    """
+
+    sessions: int
+    turns: int
+    pieces: int
+    pieces_per_s: float
+    ttft_p50_s: float
+    ttft_p99_s: float
+    piece_p50_s: float
+    piece_p99_s: float
+
+
+async def measure_overhead(sessions: int, seconds: float, *, seed: int = 0) -> Overhead:
+    """``sessions`` sessions at a time for ``seconds``. Raises TargetError when the null server does not start."""
+    command = [sys.executable, "-m", "sessile.bench_agent.targets.null_server"]
+    command += ["--ttft", str(TTFT_S), "--tpot", str(TPOT_S)]
+    pipe = asyncio.subprocess.PIPE
+    server = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
+    assert server.stdin is not None and server.stdout is not None
+    try:
+        line = await server.stdout.readline()
+        if not line.strip().isdigit():
+            raise TargetError("the null server did not start")
+        return await _measure(f"http://127.0.0.1:{int(line)}", sessions, seconds, seed)
+    finally:
+        server.stdin.close()
+        await server.wait()
+
+
+async def _measure(url: str, sessions: int, seconds: float, seed: int) -> Overhead:
+    shape = AgentShape(
+        system_tokens=1000,
+        turns=fixed(6),
+        tool_result_tokens=fixed(150),
+        output_tokens=fixed(48),
+        gap_s=Distribution(Shape.UNIFORM, 0.0, 0.4),
+    )
+    workload = synthetic_workload("null", shape, sessions=sessions, seed=seed)
+    listener = _Listener(OpenAiDriver(url, model=None, dialect=dialect_named("openai")))
+    try:
+        load = LoadShape(concurrency=sessions, duration_s=seconds, ramp_s=min(1.0, seconds / 4), seed=seed)
+        outcome = await LoadRunner(workload, listener, load).run()
+    finally:
+        await listener.close()
+    if not listener.first_late:
+        raise TargetError("no turn against the null server was done")
+    ttft = np.percentile(listener.first_late, [50, 99])
+    piece = np.percentile(listener.late, [50, 99])
+    return Overhead(
+        sessions=sessions,
+        turns=len(listener.first_late),
+        pieces=len(listener.late),
+        pieces_per_s=len(listener.late) / max(outcome.repeats[0].wall_s, 1e-9),
+        ttft_p50_s=float(ttft[0]),
+        ttft_p99_s=float(ttft[1]),
+        piece_p50_s=float(piece[0]),
+        piece_p99_s=float(piece[1]),
+    )
+
+
+class _Listener:
+    """A driver around another that compares each stamp with the time the piece says it was sent."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.wire = driver.wire
+        self._driver = driver
+        self.first_late: list[float] = []
+        self.late: list[float] = []
+
+    def conversation(self, session_id: str) -> Conversation:
+        return _ListenedConversation(self, self._driver.conversation(session_id))
+
+    async def close(self) -> None:
+        await self._driver.close()
+
+    def heard(self, seen: Observation) -> None:
+        if not seen.pieces:
+            return
+        received, first_sent = (float(stamp) for stamp in seen.pieces[0].split(","))
+        first_late = seen.arrivals[0][0] - first_sent
+        self.first_late.append(received - seen.started + first_late)
+        self.late.append(first_late)
+        self.late += [at - float(sent) for (at, _), sent in zip(seen.arrivals[1:], seen.pieces[1:], strict=True)]
+
+
+class _ListenedConversation:
+    def __init__(self, listener: _Listener, conversation: Conversation) -> None:
+        self._listener = listener
+        self._conversation = conversation
+
+    async def turn(self, ask: Ask, seen: Observation) -> None:
+        await self._conversation.turn(ask, seen)
+        self._listener.heard(seen)
+
+    async def close(self) -> None:
+        await self._conversation.close()

@@ -1,0 +1,167 @@
+"""One measurement: warm-up, load, meters, null server, record. All commands that measure speed go through here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import importlib.metadata
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from .load.overhead import measure_overhead
+from .load.runner import Ended, LoadRunner, Outcome
+from .load.shape import LoadShape
+from .load.warm_up import prefill_speed, warm_up
+from .metrics.loop_lag import LagMeter
+from .metrics.machine import BusyMeter, hardware
+from .metrics.prefill_fit import PrefillFit
+from .metrics.process_usage import ProcessMeter, ProcessUsage
+from .metrics.records import TurnRecord
+from .metrics.roofline import Limits
+from .metrics.summary import Judgement, summarise
+from .report.record import TURNS_FILE, ClientOverhead, Provenance, RunRecord, WorkloadFacts, write_record
+from .targets.target import Target
+from .workload.adjust import Adjustments
+from .workload.plan import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What is measured and how. ``null_seconds``: 0 leaves the null server out."""
+
+    label: str
+    workload: Workload
+    adjustments: Adjustments
+    load: LoadShape
+    judgement: Judgement
+    git_revision: str | None
+    warm_up_turns: int = 2
+    calibrate: bool = True
+    null_seconds: float = 2.0
+    limits: Limits | None = None
+
+
+async def measure(
+    plan: Measurement,
+    target: Target,
+    folder: Path,
+    *,
+    watch: Callable[[TurnRecord], None] = lambda record: None,
+    stop: asyncio.Event | None = None,
+) -> RunRecord:
+    """Measure one target, and leave the record and the turns in ``folder``, which has to be there.
+
+    When ``stop`` is set, or the server is gone, what there is by then is recorded and marked. Raises TargetError when
+    not even the warm-up succeeds.
+    """
+    stop = stop or asyncio.Event()
+    prefill = await _prepare(plan, target, stop)
+    busy = BusyMeter()
+    server = None if target.pid is None else ProcessMeter(target.pid)
+    if server is not None:
+        server.start()
+    lag = LagMeter()
+    with _no_collector(), (folder / TURNS_FILE).open("wb", buffering=0) as turns:
+
+        def keep(record: TurnRecord) -> None:
+            turns.write(msgspec.json.encode(record) + b"\n")
+            watch(record)
+
+        lag.start()
+        outcome = await LoadRunner(plan.workload, target.driver, plan.load, watch=keep).run(stop)
+        found_lag = await lag.stop()
+    usage = None if server is None else server.stop()
+    client = ClientOverhead(lag=found_lag)
+    if plan.null_seconds and outcome.ended is Ended.DONE:
+        added = await measure_overhead(min(plan.load.concurrency, 256), plan.null_seconds)
+        client = ClientOverhead(lag=found_lag, null_server_p50_s=added.ttft_p50_s, null_server_p99_s=added.ttft_p99_s)
+    record = _record(plan, target, outcome, usage, client, prefill, busy)
+    write_record(record, folder)
+    return record
+
+
+async def _prepare(plan: Measurement, target: Target, stop: asyncio.Event) -> PrefillFit | None:
+    """Warm-up and cold prompts, given up when ``stop`` is set."""
+
+    async def work() -> PrefillFit | None:
+        await warm_up(target.driver, plan.warm_up_turns)
+        return await prefill_speed(target.driver, target.context_length) if plan.calibrate else None
+
+    preparing, stopped = asyncio.ensure_future(work()), asyncio.ensure_future(stop.wait())
+    await asyncio.wait((preparing, stopped), return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if preparing.done():
+        return preparing.result()
+    preparing.cancel()
+    await asyncio.wait((preparing,))
+    return None
+
+
+def _record(
+    plan: Measurement,
+    target: Target,
+    outcome: Outcome,
+    usage: ProcessUsage | None,
+    client: ClientOverhead,
+    prefill: PrefillFit | None,
+    busy: BusyMeter,
+) -> RunRecord:
+    workload = plan.workload
+    judgement = msgspec.structs.replace(plan.judgement, prefill=prefill)
+    load = busy.stop(None if usage is None else usage.cpu_s, 0.0 if usage is None else usage.wall_s)
+    return RunRecord(
+        label=plan.label,
+        complete=outcome.ended is Ended.DONE,
+        ended=outcome.ended,
+        provenance=Provenance(
+            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            server=target.facts,
+            hardware=hardware(),
+            machine_load=load,
+            git_revision=plan.git_revision,
+            harness_version=_version(),
+        ),
+        workload=WorkloadFacts(
+            name=workload.name,
+            format=workload.format,
+            sha256=workload.sha256(),
+            source_sha256=workload.source_sha256,
+            seed=workload.seed,
+            sessions=len(workload.sessions),
+            turns=workload.num_turns,
+            adjustments=plan.adjustments,
+            notes=workload.notes,
+        ),
+        load=plan.load,
+        summary=summarise(outcome.turns, outcome.sessions, outcome.repeats, judgement),
+        repeats=outcome.repeats,
+        client=client,
+        prefill=prefill,
+        server_process=usage,
+        limits=plan.limits,
+    )
+
+
+@contextlib.contextmanager
+def _no_collector() -> Iterator[None]:
+    """Python's collector of cycles stops the harness for milliseconds at a time; it waits until the run is over."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("sessile")
+    except importlib.metadata.PackageNotFoundError:
+        return "unpackaged"

@@ -1,0 +1,1 @@
+"""From observed turns to numbers."""

@@ -1,0 +1,1 @@
+"""Whether answers stay the same, beside how fast they come."""

@@ -1,0 +1,171 @@
+"""The rows of a result's table: names and texts, the same for the terminal, the page and Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..metrics.percentile import Estimate, Percentiles
+from .record import RunRecord
+from .wording import count, milliseconds, rate, seconds, share, size
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line: a name, a text for each record, and which of them is best (None: no better or worse)."""
+
+    name: str
+    cells: tuple[str, ...]
+    best: int | None = None
+
+
+def rows_of(records: Sequence[RunRecord]) -> list[Row]:
+    """All rows that at least one record has something for."""
+    rows = [_percentile_row(records, *spec) for spec in _PERCENTILES]
+    rows += [_estimate_row(records, *spec) for spec in _RATES]
+    rows += [Row(name, tuple(text(record) for record in records)) for name, text in _TEXTS]
+    return [row for row in rows if any(cell != "–" for cell in row.cells)]
+
+
+def _percentile_row(
+    records: Sequence[RunRecord],
+    name: str,
+    found: Callable[[RunRecord], Percentiles | None],
+    pick: Callable[[Percentiles], Estimate],
+    text: Callable[[Estimate | None], str],
+) -> Row:
+    values = [None if (one := found(record)) is None else pick(one) for record in records]
+    return Row(name, tuple(text(value) for value in values), _best(values, smallest=True))
+
+
+def _estimate_row(
+    records: Sequence[RunRecord], name: str, found: Callable[[RunRecord], Estimate | None], unit: str
+) -> Row:
+    values = [found(record) for record in records]
+    return Row(name, tuple(rate(value, unit) for value in values), _best(values, smallest=False))
+
+
+def _best(values: Sequence[Estimate | None], *, smallest: bool) -> int | None:
+    known = [(value.value if smallest else -value.value, index) for index, value in enumerate(values) if value]
+    return min(known)[1] if len(known) > 1 else None
+
+
+def _goodput(record: RunRecord) -> Estimate | None:
+    return None if record.summary.goodput is None else record.summary.goodput.turns_per_s
+
+
+def _goodput_share(record: RunRecord) -> str:
+    goodput = record.summary.goodput
+    return "–" if goodput is None else f"{share(goodput.share.value)} of turns ({goodput.slo})"
+
+
+def _sources(record: RunRecord) -> str:
+    sources = record.summary.tokens.by_source
+    return ", ".join(f"{name} {tokens:,}" for name, tokens in sources.items() if tokens) or "–"
+
+
+def _outcome(record: RunRecord) -> str:
+    counts = record.summary.counts
+    parts = [f"{counts.ok} ok"]
+    named = (("failed", counts.failed), ("skipped", counts.skipped), ("interrupted", counts.interrupted))
+    parts += [f"{number} {name}" for name, number in (*named, ("retries", counts.retries)) if number]
+    if not record.complete:
+        parts.append(f"PARTIAL: {record.ended}")
+    return ", ".join(parts)
+
+
+def _acceptance(record: RunRecord) -> str:
+    tokens = record.summary.tokens
+    return f"{share(tokens.accepted / tokens.drafted)} of {tokens.drafted:,} drafted" if tokens.drafted else "–"
+
+
+def _process(record: RunRecord) -> str:
+    used = record.server_process
+    if used is None:
+        return "–"
+    return f"{size(used.peak_memory_bytes)} peak, {used.cpu_s:.1f} s of processor time"
+
+
+def _client(record: RunRecord) -> str:
+    client = record.client
+    parts = [] if client.lag is None else [f"loop late p99 {client.lag.p99_s * 1000:.2f} ms"]
+    if client.null_server_p99_s is not None:
+        parts.append(f"null server p99 {client.null_server_p99_s * 1000:.2f} ms")
+    return ", ".join(parts) or "–"
+
+
+def _cost(record: RunRecord) -> str:
+    cost = record.summary.cost
+    if cost is None:
+        return "–"
+    parts = [] if cost.per_task is None else [f"{cost.per_task:.6g} a task"]
+    if cost.per_million_output_tokens is not None:
+        parts.append(f"{cost.per_million_output_tokens:.4g} a million output tokens")
+    if cost.per_million_tokens is not None:
+        parts.append(f"{cost.per_million_tokens:.4g} a million tokens")
+    return f"{', '.join(parts)} (by {cost.by})"
+
+
+def _start(record: RunRecord) -> str:
+    start = record.provenance.server.start_s
+    return "–" if start is None else f"{start:.1f} s"
+
+
+def _other_load(record: RunRecord) -> str:
+    load = record.provenance.machine_load
+    others = "" if load.other_cpu_share is None else f", others used {share(load.other_cpu_share)} of it"
+    return f"load average {load.load_average_before[0]:.1f} before{others}"
+
+
+def _limit(record: RunRecord) -> str:
+    limits, prompt = record.limits, record.summary.tokens.computed
+    if limits is None:
+        return "–"
+    text = f"{limits.output_token_s * 1000:.2f} ms an output token"
+    turns = record.summary.counts.ok
+    return text + (
+        f", {limits.prompt_token_s * prompt / turns * 1000:.0f} ms to compute a prompt" if prompt and turns else ""
+    )
+
+
+_PERCENTILES = (
+    ("TTFT, first turns, p50", lambda r: r.summary.ttft_first_s, lambda p: p.p50, milliseconds),
+    ("TTFT, first turns, p99", lambda r: r.summary.ttft_first_s, lambda p: p.p99, milliseconds),
+    ("TTFT, later turns, p50", lambda r: r.summary.ttft_later_s, lambda p: p.p50, milliseconds),
+    ("TTFT, later turns, p90", lambda r: r.summary.ttft_later_s, lambda p: p.p90, milliseconds),
+    ("TTFT, later turns, p99", lambda r: r.summary.ttft_later_s, lambda p: p.p99, milliseconds),
+    ("TPOT, p50", lambda r: r.summary.tpot_s, lambda p: p.p50, milliseconds),
+    ("TPOT, p99", lambda r: r.summary.tpot_s, lambda p: p.p99, milliseconds),
+    ("ITL, p50", lambda r: r.summary.itl_s, lambda p: p.p50, milliseconds),
+    ("ITL, p99", lambda r: r.summary.itl_s, lambda p: p.p99, milliseconds),
+    ("turn, end to end, p50", lambda r: r.summary.e2e_s, lambda p: p.p50, milliseconds),
+    ("turn, end to end, p99", lambda r: r.summary.e2e_s, lambda p: p.p99, milliseconds),
+    ("task, p50", lambda r: r.summary.task_s, lambda p: p.p50, seconds),
+    ("task, p99", lambda r: r.summary.task_s, lambda p: p.p99, seconds),
+)
+_RATES = (
+    ("tokens out", lambda r: r.summary.output_tokens_per_s, "tok/s"),
+    ("tokens in", lambda r: r.summary.input_tokens_per_s, "tok/s"),
+    ("turns", lambda r: r.summary.turns_per_s, "a second"),
+    ("goodput", _goodput, "turns a second"),
+)
+_TEXTS: tuple[tuple[str, Callable[[RunRecord], str]], ...] = (
+    ("within the bounds", _goodput_share),
+    ("hit rate, the server says", lambda r: share(r.summary.hit_rates.server)),
+    ("hit rate, reusable", lambda r: share(r.summary.hit_rates.reusable)),
+    ("hit rate, at least, by time", lambda r: share(r.summary.hit_rates.by_time)),
+    ("prompt tokens", lambda r: count(r.summary.tokens.prompt)),
+    ("of these computed", lambda r: count(r.summary.tokens.computed)),
+    ("of these reusable", lambda r: count(r.summary.tokens.reusable)),
+    ("prompt tokens by source", _sources),
+    ("output tokens", lambda r: count(r.summary.tokens.output)),
+    ("drafts accepted", _acceptance),
+    ("turns, in all repeats", _outcome),
+    ("wall time of a repeat", lambda r: seconds(r.summary.wall_s)),
+    ("limit of this machine", _limit),
+    ("cost", _cost),
+    ("server's start to ready", _start),
+    ("server's process", _process),
+    ("the harness adds", _client),
+    ("machine", _other_load),
+)

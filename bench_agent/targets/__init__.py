@@ -1,0 +1,1 @@
+"""Servers that are started and stopped for a measurement."""

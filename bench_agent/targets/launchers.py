@@ -1,0 +1,145 @@
+"""The servers that the harness can start: which program, with which flags, and what to install when it is missing."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import TargetError
+from .server_process import LaunchPlan, free_port
+
+
+@dataclass(frozen=True, slots=True)
+class ServeRequest:
+    """What the user wants served. ``python``: the interpreter of the server's own environment."""
+
+    model: str | None
+    flags: tuple[str, ...]
+    wire: str
+    folder: Path
+    python: str | None = None
+    data_dir: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """``plan`` makes the command; ``install``: the line that brings the program; ``version``: of what is installed."""
+
+    name: str
+    dialect: str
+    install: str
+    plan: Callable[[ServeRequest], LaunchPlan]
+    version: Callable[[ServeRequest], str | None]
+
+
+def launcher_named(name: str) -> Launcher:
+    """Raises TargetError listing what there is."""
+    for known in LAUNCHERS:
+        if known.name == name:
+            return known
+    raise TargetError(
+        f"{name!r} is no server that can be started here",
+        remedy=f"there are: {', '.join(known.name for known in LAUNCHERS)}; or start it yourself and pass --target",
+    )
+
+
+def _sessile(request: ServeRequest) -> LaunchPlan:
+    http, grpc = free_port(), free_port()
+    data = request.data_dir or request.folder / "server-data"
+    command = [request.python or sys.executable, "-m", "sessile.server.app", "serve"]
+    command += ["--http-port", str(http), "--grpc-port", str(grpc), "--data-dir", str(data)]
+    command += ["--model", request.model] if request.model else []
+    address = f"grpc://127.0.0.1:{grpc}" if request.wire == "grpc" else f"http://127.0.0.1:{http}"
+    return LaunchPlan(
+        "sessile", (*command, *request.flags), f"http://127.0.0.1:{http}/ready", address, _log(request, "sessile")
+    )
+
+
+def _llama_server(request: ServeRequest) -> LaunchPlan:
+    program = shutil.which("llama-server")
+    if program is None:
+        raise TargetError("llama-server is not installed", remedy=_LLAMA_SERVER_INSTALL)
+    port = free_port()
+    command = [program, "--host", "127.0.0.1", "--port", str(port), "--model", _needed(request, "llama-server")]
+    url = f"http://127.0.0.1:{port}"
+    return LaunchPlan("llama-server", (*command, *request.flags), f"{url}/health", url, _log(request, "llama-server"))
+
+
+def _llama_cpp_python(request: ServeRequest) -> LaunchPlan:
+    python = request.python or sys.executable
+    if not _has_module(python, "llama_cpp.server"):
+        raise TargetError("llama-cpp-python's server is not installed", remedy=_LLAMA_CPP_PYTHON_INSTALL)
+    port = free_port()
+    command = [python, "-m", "llama_cpp.server", "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--model", _needed(request, "llama-cpp-python"), "--interrupt_requests", "False"]
+    url = f"http://127.0.0.1:{port}"
+    return LaunchPlan(
+        "llama-cpp-python", (*command, *request.flags), f"{url}/v1/models", url, _log(request, "llama-cpp-python")
+    )
+
+
+def _vllm(request: ServeRequest) -> LaunchPlan:
+    python = request.python or sys.executable
+    if not _has_module(python, "vllm"):
+        raise TargetError("vLLM is not installed", remedy=_VLLM_INSTALL)
+    port = free_port()
+    command = [python, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--model", _needed(request, "vllm"), "--enable-prompt-tokens-details"]
+    url = f"http://127.0.0.1:{port}"
+    return LaunchPlan("vllm", (*command, *request.flags), f"{url}/health", url, _log(request, "vllm"), 1800.0)
+
+
+def _log(request: ServeRequest, name: str) -> Path:
+    return request.folder / f"{name}.log"
+
+
+def _needed(request: ServeRequest, name: str) -> str:
+    if request.model is None:
+        raise TargetError(f"{name} has no model of its own", remedy="pass --model PATH_OR_NAME")
+    return request.model
+
+
+def _has_module(python: str, module: str) -> bool:
+    probe = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
+    return subprocess.run([python, "-c", probe], capture_output=True, check=False).returncode == 0
+
+
+def _package_version(package: str) -> Callable[[ServeRequest], str | None]:
+    def version(request: ServeRequest) -> str | None:
+        probe = f"import importlib.metadata as m; print(m.version({package!r}))"
+        return _first_line([request.python or sys.executable, "-c", probe])
+
+    return version
+
+
+def _llama_server_version(_: ServeRequest) -> str | None:
+    program = shutil.which("llama-server")
+    return None if program is None else _first_line([program, "--version"])
+
+
+def _first_line(command: Sequence[str]) -> str | None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = (done.stdout or done.stderr).strip().splitlines()
+    return lines[0] if done.returncode == 0 and lines else None
+
+
+_LLAMA_SERVER_INSTALL = "build llama.cpp and put llama-server on the PATH, or use --serve llama-cpp-python"
+_LLAMA_CPP_PYTHON_INSTALL = "pip install 'llama-cpp-python[server]', in an environment of its own; then --serve-python"
+_VLLM_INSTALL = "pip install vllm, in an environment of its own; then --serve-python /path/to/its/bin/python"
+
+LAUNCHERS = (
+    Launcher("sessile", "sessile", "pip install 'sessile[server]'", _sessile, _package_version("sessile")),
+    Launcher("llama-server", "llama-server", _LLAMA_SERVER_INSTALL, _llama_server, _llama_server_version),
+    Launcher(
+        "llama-cpp-python",
+        "llama-cpp-python",
+        _LLAMA_CPP_PYTHON_INSTALL,
+        _llama_cpp_python,
+        _package_version("llama-cpp-python"),
+    ),
+    Launcher("vllm", "vllm", _VLLM_INSTALL, _vllm, _package_version("vllm")),
+)

@@ -1,0 +1,1 @@
+"""Readers and writers of recorded sessions: one format a file."""

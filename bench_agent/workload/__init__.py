@@ -1,0 +1,1 @@
+"""What is sent: sessions of turns, their texts, and made-up agents."""

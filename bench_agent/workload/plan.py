@@ -1,0 +1,145 @@
+"""A workload: sessions, each a tree of turns with an order in time.
+
+A turn's *context* and its *place in time* are two things: ``continues`` names the turn whose conversation it goes on
+(two turns that continue one turn are a fork; one that continues an older turn than the last is a rollback; None starts
+from nothing, as a sub-agent does), and ``after`` names the turns that must be over before it starts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import msgspec
+
+from ..errors import BenchError
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """A call in an assistant's message. ``arguments`` is JSON as text."""
+
+    id: str
+    name: str
+    arguments: str = "{}"
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One message of a conversation."""
+
+    role: str
+    content: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    name: str | None = None
+
+
+class MessagesPrompt(msgspec.Struct, frozen=True, tag="messages"):
+    """New messages, after those of the turn that is continued."""
+
+    messages: tuple[Message, ...]
+
+
+class TextPrompt(msgspec.Struct, frozen=True, tag="text"):
+    """The whole prompt as one text, sent without a chat template."""
+
+    text: str
+
+
+class BlocksPrompt(msgspec.Struct, frozen=True, tag="blocks"):
+    """The whole prompt as ids of blocks of tokens; equal ids in one ``namespace`` stand for equal text."""
+
+    hash_ids: tuple[int, ...]
+    block_tokens: int
+    num_tokens: int
+    namespace: str = ""
+
+
+Prompt = MessagesPrompt | TextPrompt | BlocksPrompt
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One request. Indexes are places in the session's ``turns`` and always point backwards.
+
+    ``gap_s``: seconds between the end of the last turn of ``after`` and this one's start (the agent's tools run).
+    ``output_tokens``: how long the answer is (None: as long as the server likes, up to the run's bound).
+    """
+
+    prompt: Prompt
+    continues: int | None = None
+    after: tuple[int, ...] = ()
+    gap_s: float = 0.0
+    output_tokens: int | None = None
+    recorded: Message | None = None
+    agent: str = "main"
+
+
+class SessionPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One session. ``arrival_s`` counts from the first session of the trace.
+
+    ``unrecorded_tokens``: tokens of system prompt and tools that the server saw and the trace does not hold.
+    """
+
+    session_id: str
+    turns: tuple[Turn, ...]
+    arrival_s: float = 0.0
+    tools: tuple[dict[str, object], ...] = ()
+    unrecorded_tokens: int = 0
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """Sessions and where they came from. ``notes``: what was left out or made up, in sentences."""
+
+    name: str
+    format: str
+    sessions: tuple[SessionPlan, ...]
+    source_sha256: str = ""
+    seed: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def num_turns(self) -> int:
+        """Turns of all sessions."""
+        return sum(len(session.turns) for session in self.sessions)
+
+    def sha256(self) -> str:
+        """The hash of what is sent: equal for equal sessions, whatever file they came from."""
+        digest = hashlib.sha256()
+        for session in self.sessions:
+            digest.update(msgspec.json.encode(session))
+            digest.update(b"\n")
+        return digest.hexdigest()
+
+
+def check_session(session: SessionPlan) -> None:
+    """Raises BenchError when a turn points forwards, or continues a turn that need not be over before it."""
+    before: list[set[int]] = []
+    for index, turn in enumerate(session.turns):
+        where = f"turn {index} of session {session.session_id!r}"
+        wrong = [other for other in turn.after if not 0 <= other < index]
+        if wrong:
+            raise BenchError(f"{where} comes after turn {wrong[0]}, which is not before it")
+        reach = set(turn.after).union(*(before[other] for other in turn.after))
+        before.append(reach)
+        if turn.continues is not None and turn.continues not in reach:
+            raise BenchError(f"{where} continues turn {turn.continues}, which need not be over by then")
+        if turn.continues is not None and not isinstance(turn.prompt, MessagesPrompt):
+            raise BenchError(f"{where} continues another and has a whole prompt")
+
+
+def whole_conversations(session: SessionPlan) -> Iterator[tuple[Turn, tuple[Message, ...]]]:
+    """Each turn with its whole conversation: recorded answers where there are any, else an empty answer.
+
+    Turns whose prompt is text or blocks have one user message's worth of conversation: none is yielded for blocks.
+    """
+    histories: list[tuple[Message, ...]] = []
+    for turn in session.turns:
+        if isinstance(turn.prompt, MessagesPrompt):
+            before = () if turn.continues is None else histories[turn.continues]
+            messages = before + turn.prompt.messages
+        elif isinstance(turn.prompt, TextPrompt):
+            messages = (Message("user", turn.prompt.text),)
+        else:
+            messages = ()
+        yield turn, messages
+        answer = turn.recorded or Message("assistant", "")
+        histories.append((*messages, answer))

@@ -1,0 +1,387 @@
+// Causal attention over block tables: one kernel for decode, verify and prefill.
+//
+// A context is cut into segments of 256 tokens at fixed positions. Inside a segment the softmax is online over stretches
+// of 64 tokens (Milakov and Gimelshein, 2018, https://arxiv.org/abs/1805.02867); segments are merged in order. Both cuts
+// depend on positions only, so a row's chain of operations is the same alone, in a batch, in any chunk, and however the
+// work is shared out. Rows beyond their own position take part with weights of exactly zero.
+//
+// A unit of work is (sequence, key head, tile of query rows), over all segments; where that gives too few units for the
+// team (decode), each segment is a unit and its partial result waits in memory for the merge.
+#include <algorithm>
+
+#include "../cpu/ops.h"
+#include "../cpu/tile.h"
+
+namespace sessile {
+namespace {
+
+constexpr int GROUP = 16;     // tokens that lie together inside a block, see kv_layout.py
+constexpr int STRETCH = 64;   // tokens of one online softmax update
+constexpr int SEGMENT = 256;  // tokens whose partial result stands alone
+constexpr int TILE = 96;      // query rows (tokens times heads that share a key head) of a unit, about
+constexpr float LOWEST = -1e30f;
+
+// What differs between a float32 and a bfloat16 KV pool.
+struct Float32Kv {
+  using Step = FloatStep;
+  static constexpr int PAIR = 1;  // elements that fill 32 bits
+};
+struct Bfloat16Kv {
+  using Step = Bfloat16Step;
+  static constexpr int PAIR = 2;
+};
+
+// A tile of query rows of one sequence and key head: row = token * group + head.
+struct QueryTile {
+  int64_t sequence, kv_head;
+  int64_t first_token;  // in T
+  int64_t tokens;
+  int64_t context;  // tokens of KV that any row sees
+};
+
+// Running softmax of `rows` rows: O [panels][rows][32], sums [rows][LANES], maxima [rows].
+struct Partial {
+  float *output, *sum, *maximum;
+};
+
+struct Shape {
+  int64_t head_dim, group, rows, panels;
+
+  // Floats of a partial result, in whole cache lines.
+  int64_t partial_floats() const { return (rows * (head_dim + LANES + 1) + 15) / 16 * 16; }
+  Partial partial(float* at) const { return {at, at + rows * head_dim, at + rows * (head_dim + LANES)}; }
+};
+
+struct Buffers {
+  float *queries, *panel, *scores, *weights;
+  Partial segment, total;
+  int32_t* seen;  // [rows] tokens that a row sees
+
+  Buffers(Worker& worker, const Shape& shape) {
+    const int64_t partial = shape.partial_floats();
+    float* at = worker.scratch.get<float>(shape.rows * (shape.head_dim + 2 * STRETCH + 1) +
+                                          STRETCH * shape.head_dim + 2 * partial + 64);
+    panel = at;
+    scores = panel + STRETCH * shape.head_dim;
+    weights = scores + shape.rows * STRETCH;
+    segment = shape.partial(weights + shape.rows * STRETCH);
+    total = shape.partial(segment.output + partial);
+    queries = total.output + partial;
+    seen = reinterpret_cast<int32_t*>(queries + shape.rows * shape.head_dim);
+  }
+};
+
+void clear(const Shape& shape, const Partial& partial) {
+  std::fill_n(partial.output, shape.rows * shape.head_dim, 0.0f);
+  std::fill_n(partial.sum, shape.rows * LANES, 0.0f);
+  std::fill_n(partial.maximum, shape.rows, LOWEST);
+}
+
+// The rows of q in the words that steps read, [rows][head_dim / WIDTH].
+template <class Step>
+void load_queries(const Attention& op, const QueryTile& tile, const Shape& shape, float* queries) {
+  const int64_t dim = shape.head_dim;
+  for (int64_t row = 0; row < shape.rows; ++row) {
+    const int64_t token = tile.first_token + row / shape.group, head = tile.kv_head * shape.group + row % shape.group;
+    const float* q = op.q + (token * op.heads.num_heads + head) * dim;
+    if constexpr (Step::WIDTH == 1) {
+      std::memcpy(queries + row * dim, q, dim * sizeof(float));
+    } else {
+      uint16_t* rounded = reinterpret_cast<uint16_t*>(queries) + row * dim;
+      for (int64_t d = 0; d < dim; ++d) rounded[d] = to_bfloat16(q[d]);
+    }
+  }
+}
+
+// One run of 32-bit words (pairs of bfloat16, or floats) to the panel rows that they make.
+template <class Kv>
+SESSILE_INLINE void spread(const uint8_t* from, int count, float* row, int row_stride) {
+  for (int j = 0; j < count; j += LANES) {
+    const Words words = load_words(from + j * 4);
+    if constexpr (Kv::PAIR == 1 || Kv::Step::WIDTH == 2) {
+      store(row + j, (Vec)words);
+    } else {
+      store(row + j, (Vec)(words << 16));
+      store(row + row_stride + j, (Vec)(words & 0xffff0000u));
+    }
+  }
+}
+
+const uint8_t* group_at(const Batch& batch, const KvLayer& kv, const QueryTile& tile, int64_t position,
+                        int64_t group_bytes) {
+  const int64_t block = batch.block_tables[tile.sequence * batch.max_blocks + position / kv.block_size];
+  return kv.keys + block * kv.block_stride + tile.kv_head * kv.head_stride +
+         position % kv.block_size / GROUP * group_bytes;
+}
+
+// Keys of `count` tokens from `position` on, as panels of 32 tokens: [STRETCH / 32][head_dim / WIDTH][32].
+template <class Kv>
+void load_keys(const Batch& batch, const KvLayer& kv, const QueryTile& tile, int64_t position, int64_t count,
+               int64_t dim, float* panel) {
+  const int64_t steps = dim / Kv::Step::WIDTH;
+  for (int64_t g = 0; g < count; g += GROUP) {
+    const uint8_t* keys = group_at(batch, kv, tile, position + g, GROUP * dim * 4 / Kv::PAIR);
+    float* row = panel + g / COLUMNS * steps * COLUMNS + g % COLUMNS;
+    for (int64_t d = 0; d < dim; d += Kv::PAIR, keys += GROUP * 4)
+      spread<Kv>(keys, GROUP, row + d / Kv::Step::WIDTH * COLUMNS, COLUMNS);
+  }
+}
+
+// Values as panels of 32 dimensions: [head_dim / 32][STRETCH / WIDTH][32]. What lies past the context may be anything
+// (a weight of zero times NaN is NaN), so those tokens are made zero.
+template <class Kv>
+void load_values(const Batch& batch, const KvLayer& kv, const QueryTile& tile, int64_t position, int64_t count,
+                 int64_t dim, float* panel) {
+  constexpr int64_t STEPS = STRETCH / Kv::Step::WIDTH;
+  for (int64_t t = 0; t < count; t += Kv::PAIR) {
+    const uint8_t* values = group_at(batch, kv, tile, position + t, GROUP * dim * 4 / Kv::PAIR) + kv.value_offset +
+                            t % GROUP / Kv::PAIR * dim * 4;
+    for (int64_t p = 0; p < dim / COLUMNS; ++p)
+      spread<Kv>(values + p * COLUMNS * 4, COLUMNS, panel + (p * STEPS + t / Kv::Step::WIDTH) * COLUMNS, COLUMNS);
+  }
+  if (Kv::PAIR == 2 && count % 2) {  // the second token of the last pair is not there
+    for (int64_t p = 0; p < dim / COLUMNS; ++p) {
+      float* row = panel + (p * STEPS + count / Kv::Step::WIDTH) * COLUMNS;
+      for (int j = 0; j < COLUMNS; j += LANES)
+        store(row + j, Kv::Step::WIDTH == 2 ? (Vec)(load_words(row + j) & 0xffffu) : Vec{});
+    }
+  }
+}
+
+void scale_output(const Shape& shape, int64_t row, Vec factor, const Partial& partial) {
+  for (int64_t p = 0; p < shape.panels; ++p)
+    for (int j = 0; j < COLUMNS; j += LANES) {
+      float* at = partial.output + (p * shape.rows + row) * COLUMNS + j;
+      store(at, load(at) * factor);
+    }
+}
+
+template <class Step>
+void write_weights(Vec weight, int part, float* out) {
+  if constexpr (Step::WIDTH == 1) {
+    store(out + part * LANES, weight);
+  } else {
+    const Words rounded = to_bfloat16(weight);
+    uint16_t* to = reinterpret_cast<uint16_t*>(out) + part * LANES;
+    for (int j = 0; j < LANES; ++j) to[j] = uint16_t(rounded[j]);
+  }
+}
+
+// One row's online softmax update: scores become weights, the row's output and sum are rescaled. PARTLY: the row does
+// not see all tokens of the stretch; what it does not see weighs zero.
+template <class Step, bool PARTLY>
+void update_row(const Shape& shape, int64_t row, int64_t visible, float scale, const float* scores, float* weights,
+                const Partial& partial) {
+  constexpr int PARTS = STRETCH / LANES;
+  Vec s[PARTS], top = splat(LOWEST);
+#pragma GCC unroll 16
+  for (int i = 0; i < PARTS; ++i) {
+    const int column = i * LANES;
+    s[i] = load(scores + column / COLUMNS * shape.rows * COLUMNS + column % COLUMNS) * splat(scale);
+    if (PARTLY) s[i] = select(first_lanes(int(visible) - column), s[i], splat(LOWEST));
+    top = max(s[i], top);
+  }
+  const float before = partial.maximum[row], maximum = std::max(before, max_lanes(top));
+  Vec sum = load(partial.sum + row * LANES);
+  if (maximum != before) {
+    const Vec shrink = exp2(splat(before - maximum));
+    sum = sum * shrink;
+    scale_output(shape, row, shrink, partial);
+    partial.maximum[row] = maximum;
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < PARTS; ++i) {
+    Vec weight = exp2(s[i] - splat(maximum));
+    if (PARTLY) weight = select(first_lanes(int(visible) - i * LANES), weight, Vec{});
+    sum = sum + weight;
+    write_weights<Step>(weight, i, weights);
+  }
+  store(partial.sum + row * LANES, sum);
+}
+
+// Adds the tokens [position, position + count) to the rows' partial result.
+template <class Kv>
+void add_stretch(const Attention& op, const Batch& batch, const KvLayer& kv, const QueryTile& tile, const Shape& shape,
+                 int64_t position, int64_t count, const Buffers& buffers, const Partial& partial) {
+  using Step = typename Kv::Step;
+  const int64_t dim = shape.head_dim, rows = shape.rows, steps = dim / Step::WIDTH;
+  load_keys<Kv>(batch, kv, tile, position, count, dim, buffers.panel);
+  std::fill_n(buffers.scores, shape.rows * STRETCH, 0.0f);
+  for (int64_t c = 0; c < count; c += COLUMNS)
+    tiles<Step>(buffers.queries, steps, rows, buffers.panel + c * steps, steps, buffers.scores + c * shape.rows);
+
+  constexpr int64_t WEIGHT_WORDS = STRETCH / Step::WIDTH;
+  const float scale = op.scale * 1.44269504f;  // of base 2 exponents
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t visible = std::clamp<int64_t>(buffers.seen[row] - position, 0, count);
+    float* weights = buffers.weights + row * WEIGHT_WORDS;
+    const float* scores = buffers.scores + row * COLUMNS;
+    if (visible == STRETCH)
+      update_row<Step, false>(shape, row, visible, scale, scores, weights, partial);
+    else if (visible > 0)
+      update_row<Step, true>(shape, row, visible, scale, scores, weights, partial);
+    else
+      std::fill_n(weights, WEIGHT_WORDS, 0.0f);
+  }
+
+  load_values<Kv>(batch, kv, tile, position, count, dim, buffers.panel);
+  const int64_t value_steps = (count + Step::WIDTH - 1) / Step::WIDTH;
+  for (int64_t p = 0; p < shape.panels; ++p)
+    tiles<Step>(buffers.weights, WEIGHT_WORDS, rows, buffers.panel + p * WEIGHT_WORDS * COLUMNS, value_steps,
+                partial.output + p * shape.rows * COLUMNS);
+}
+
+template <class Kv>
+void run_segment(const Attention& op, const Batch& batch, const KvLayer& kv, const QueryTile& tile, const Shape& shape,
+                 int64_t segment, const Buffers& buffers, const Partial& partial) {
+  clear(shape, partial);
+  const int64_t end = std::min(tile.context, (segment + 1) * SEGMENT);
+  for (int64_t position = segment * SEGMENT; position < end; position += STRETCH)
+    add_stretch<Kv>(op, batch, kv, tile, shape, position, std::min<int64_t>(STRETCH, end - position), buffers, partial);
+}
+
+// total = total merged with a later segment, for the rows that see any of it.
+void merge(const Shape& shape, const int32_t* seen, int64_t segment, const Partial& later,
+           const Partial& total) {
+  for (int64_t row = 0; row < shape.rows; ++row) {
+    if (seen[row] <= segment * SEGMENT) continue;
+    const float maximum = std::max(total.maximum[row], later.maximum[row]);
+    const Vec keep = exp2(splat(total.maximum[row] - maximum)), take = exp2(splat(later.maximum[row] - maximum));
+    total.maximum[row] = maximum;
+    float* sum = total.sum + row * LANES;
+    store(sum, fma(load(later.sum + row * LANES), take, load(sum) * keep));
+    for (int64_t p = 0; p < shape.panels; ++p)
+      for (int j = 0; j < COLUMNS; j += LANES) {
+        const int64_t at = (p * shape.rows + row) * COLUMNS + j;
+        store(total.output + at, fma(load(later.output + at), take, load(total.output + at) * keep));
+      }
+  }
+}
+
+void finish(const Attention& op, const QueryTile& tile, const Shape& shape, const Partial& total) {
+  for (int64_t row = 0; row < shape.rows; ++row) {
+    const int64_t token = tile.first_token + row / shape.group, head = tile.kv_head * shape.group + row % shape.group;
+    float* out = op.out + (token * op.heads.num_heads + head) * shape.head_dim;
+    const Vec factor = splat(1.0f / sum_lanes(load(total.sum + row * LANES)));
+    for (int64_t d = 0; d < shape.head_dim; d += LANES) {
+      const float* from = total.output + (d / COLUMNS * shape.rows + row) * COLUMNS + d % COLUMNS;
+      // Adding zero turns -0 to +0: rows that took part with zero weights may differ in nothing else.
+      store(out + d, load(from) * factor + Vec{});
+    }
+  }
+}
+
+// The tiles of a step, in order; found by walking the sequences, since there are few.
+class Tiles {
+ public:
+  Tiles(const Attention& op, const Batch& batch)
+      : batch_(batch), kv_heads_(op.heads.num_kv_heads), group_(op.heads.num_heads / op.heads.num_kv_heads) {
+    each_ = std::max<int64_t>(1, TILE / group_);
+    for (int64_t s = 0; s < batch.num_sequences; ++s) {
+      count_ += tiles_of(s) * kv_heads_;
+      longest_ = std::max<int64_t>(longest_, batch.context_lens[s]);
+      most_ = std::max(most_, std::min(each_, tokens_of(s)));
+    }
+  }
+
+  int64_t count() const { return count_; }
+  int64_t group() const { return group_; }
+  int64_t most_rows() const { return most_ * group_; }
+  int64_t most_segments() const { return (longest_ + SEGMENT - 1) / SEGMENT; }
+
+  QueryTile at(int64_t index) const {
+    int64_t sequence = 0;
+    for (; index >= tiles_of(sequence) * kv_heads_; ++sequence) index -= tiles_of(sequence) * kv_heads_;
+    // The last tiles see the longest contexts: they go first, so that no worker is left alone with one at the end.
+    const int64_t which = tiles_of(sequence) - 1 - index / kv_heads_;
+    const int64_t tokens = std::min(each_, tokens_of(sequence) - which * each_);
+    const int64_t first = batch_.query_start[sequence] + which * each_;
+    return {sequence, index % kv_heads_, first, tokens, batch_.positions[first + tokens - 1] + 1};
+  }
+
+ private:
+  int64_t tokens_of(int64_t s) const { return batch_.query_start[s + 1] - batch_.query_start[s]; }
+  int64_t tiles_of(int64_t s) const { return (tokens_of(s) + each_ - 1) / each_; }
+
+  const Batch& batch_;
+  int64_t kv_heads_, group_, each_, count_ = 0, longest_ = 0, most_ = 0;
+};
+
+// A tile with its buffers filled: queries, and how far each row sees.
+template <class Kv>
+struct Unit {
+  QueryTile tile;
+  Shape shape;
+  Buffers buffers;
+
+  Unit(Worker& worker, const Attention& op, const Batch& batch, const QueryTile& which, int64_t group)
+      : tile(which), shape{op.heads.head_dim, group, which.tokens * group, op.heads.head_dim / COLUMNS},
+        buffers(worker, shape) {
+    for (int64_t row = 0; row < shape.rows; ++row) buffers.seen[row] = batch.positions[tile.first_token + row / group] + 1;
+    load_queries<typename Kv::Step>(op, tile, shape, buffers.queries);
+  }
+};
+
+// Each unit is a tile, over all its segments.
+template <class Kv>
+void by_tiles(Worker& worker, const Attention& op, const Batch& batch, const KvLayer& kv, const Tiles& all) {
+  worker.for_units(all.count(), [&](int64_t index) {
+    const Unit<Kv> unit(worker, op, batch, all.at(index), all.group());
+    const Buffers& buffers = unit.buffers;
+    run_segment<Kv>(op, batch, kv, unit.tile, unit.shape, 0, buffers, buffers.total);
+    for (int64_t segment = 1; segment * SEGMENT < unit.tile.context; ++segment) {
+      run_segment<Kv>(op, batch, kv, unit.tile, unit.shape, segment, buffers, buffers.segment);
+      merge(unit.shape, buffers.seen, segment, buffers.segment, buffers.total);
+    }
+    finish(op, unit.tile, unit.shape, buffers.total);
+  });
+}
+
+// Each unit is one segment of a tile; then each tile is merged.
+template <class Kv>
+void by_segments(Worker& worker, const Attention& op, const Batch& batch, const KvLayer& kv, const Tiles& all) {
+  const int64_t segments = all.most_segments();
+  const int64_t stride = Shape{op.heads.head_dim, 0, all.most_rows(), 0}.partial_floats();
+  float* partials = worker.team.shared<float>(1, all.count() * segments * stride);
+  const auto partial = [&](const Shape& shape, int64_t index, int64_t segment) {
+    return shape.partial(partials + (index * segments + segment) * stride);
+  };
+  worker.for_units(all.count() * segments, [&](int64_t i) {
+    const int64_t index = i / segments, segment = i % segments;
+    const QueryTile tile = all.at(index);
+    if (segment * SEGMENT >= tile.context) return;
+    const Unit<Kv> unit(worker, op, batch, tile, all.group());
+    run_segment<Kv>(op, batch, kv, tile, unit.shape, segment, unit.buffers, partial(unit.shape, index, segment));
+  });
+  worker.for_units(all.count(), [&](int64_t index) {
+    const Unit<Kv> unit(worker, op, batch, all.at(index), all.group());
+    const Partial total = partial(unit.shape, index, 0);
+    for (int64_t segment = 1; segment * SEGMENT < unit.tile.context; ++segment)
+      merge(unit.shape, unit.buffers.seen, segment, partial(unit.shape, index, segment), total);
+    finish(op, unit.tile, unit.shape, total);
+  });
+}
+
+template <class Kv>
+void attention(Worker& worker, const Attention& op, const Batch& batch, const KvLayer& kv) {
+  const Tiles all(op, batch);
+  const bool few = all.count() < 8 * worker.team.size() && all.most_segments() > 1;
+  few ? by_segments<Kv>(worker, op, batch, kv, all) : by_tiles<Kv>(worker, op, batch, kv, all);
+}
+
+}  // namespace
+
+void paged_attention(Worker& worker, const Attention& op, const Batch& batch, const KvLayer& kv) {
+  if (kv.is_bfloat16)
+    attention<Bfloat16Kv>(worker, op, batch, kv);
+  else
+    attention<Float32Kv>(worker, op, batch, kv);
+}
+
+}  // namespace sessile
+
+extern "C" void sessile_paged_attention(void* team, const sessile::Attention* op, const sessile::Batch* batch,
+                                        const sessile::KvLayer* kv) {
+  static_cast<sessile::Team*>(team)->run(
+      [&](sessile::Worker& worker) { sessile::paged_attention(worker, *op, *batch, *kv); });
+}

@@ -1,0 +1,79 @@
+"""One channel to a server: calls with retries, and errors with their types."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from ...sessions.manager.requests import TurnEvent
+from ..proto import responses
+from ..proto import session_pb2 as pb
+from ..proto.session_pb2_grpc import SessionServiceStub
+from .errors import from_rpc_error
+from .retry import RetryPolicy
+
+_Answer = TypeVar("_Answer")
+_KEEPALIVE_MS = 30_000
+
+
+class Connection:
+    """Sends wire messages. Must be made, used and closed inside one running event loop."""
+
+    def __init__(self, target: str, retry: RetryPolicy, credentials: grpc.ChannelCredentials | None) -> None:
+        options: list[tuple[str, Any]] = [
+            ("grpc.max_receive_message_length", -1),
+            ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+            ("grpc.initial_reconnect_backoff_ms", 100),  # a server that is back is found at once
+            ("grpc.min_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 1_000),
+            ("grpc.enable_retries", 0),  # done here, where the request ids are known
+        ]
+        if credentials is None:
+            self._channel = grpc.aio.insecure_channel(target, options=options)
+        else:
+            self._channel = grpc.aio.secure_channel(target, credentials, options=options)
+        self.stub = SessionServiceStub(self._channel)
+        self.retry = retry
+
+    async def call(self, send: Callable[[], Awaitable[_Answer]]) -> _Answer:
+        """Send until it is answered, or the retry policy gives up.
+
+        Raises:
+            SessileError: the last attempt's.
+        """
+        attempt = 1
+        while True:
+            try:
+                return await send()
+            except grpc.aio.AioRpcError as rpc_error:
+                error = from_rpc_error(rpc_error)
+                delay_s = self.retry.delay_s(error, attempt)
+                if delay_s is None:
+                    raise error from rpc_error
+            await self.retry.sleep(delay_s)
+            attempt += 1
+
+    async def generate_once(
+        self, message: pb.GenerateRequest, timeout_s: float | None
+    ) -> AsyncGenerator[TurnEvent, None]:
+        """The events of one attempt. Closing it cancels the call.
+
+        Raises:
+            SessileError: the server's, or ConnectionLost if the stream ends without the turn's end.
+        """
+        call = self.stub.Generate(message, timeout=timeout_s)
+        try:
+            async for response in call:
+                event = responses.read_event(response, message.session_id)
+                if event is not None:
+                    yield event
+        except grpc.aio.AioRpcError as rpc_error:
+            raise from_rpc_error(rpc_error) from rpc_error
+        finally:
+            call.cancel()
+
+    async def close(self) -> None:
+        await self._channel.close(None)

@@ -1,0 +1,260 @@
+"""The client without asyncio: the asynchronous one, run on an event loop in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator, Sequence
+from types import TracebackType
+from typing import Any, TypeVar, Unpack
+
+import grpc
+
+from ...sessions.errors import SessileError
+from ...sessions.manager.requests import Appended, SessionView, TextDelta, TurnFinished
+from ...sessions.messages import Tool
+from ..proto.requests import DEFAULT_PAGE_SIZE
+from .asynchronous import (
+    DEFAULT_TARGET,
+    AppendOptions,
+    AsyncSession,
+    AsyncSessionClient,
+    ChangeOptions,
+    GenerateOptions,
+    TurnOptions,
+    close_after_block,
+)
+from .retry import RetryPolicy
+from .turn import AsyncTurn
+
+_Result = TypeVar("_Result")
+
+
+class _LoopThread:
+    """An event loop that runs in a thread until it is stopped."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(_on_loop_error)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="sessile-client", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        """Wait for ``work``; an interrupted wait (Ctrl-C) cancels it."""
+        if self._loop.is_closed():
+            work.close()
+            raise SessileError("the client is closed", remedy="make another")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    @property
+    def stopped(self) -> bool:
+        return self._loop.is_closed()
+
+    def stop(self) -> None:
+        self.run(self._loop.shutdown_asyncgens())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def _on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Every loop of a process that uses grpc.aio is woken for each one's events; those woken for nothing say so."""
+    if not isinstance(context.get("exception"), BlockingIOError):
+        loop.default_exception_handler(context)
+
+
+class SessionClient:
+    """Sessions of one tenant on one server; see ``AsyncSessionClient``, whose methods these are.
+
+    ::
+
+        with SessionClient("localhost:50051") as client, client.open(system="Be brief.") as session:
+            for delta in session.generate(messages="What is a session?"):
+                print(delta.text, end="")
+
+    May be used by several threads.
+    """
+
+    def __init__(
+        self,
+        target: str = DEFAULT_TARGET,
+        *,
+        tenant: str = "",
+        retry: RetryPolicy | None = None,
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
+        self._loop = _LoopThread()
+
+        async def connect() -> AsyncSessionClient:  # inside the loop that will use the channel
+            return AsyncSessionClient(target, tenant=tenant, retry=retry, credentials=credentials)
+
+        self._client = self._loop.run(connect())
+
+    def __enter__(self) -> SessionClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def tenant(self) -> str:
+        return self._client.tenant
+
+    def close(self) -> None:
+        """Close the connection. Sessions stay as they are."""
+        if not self._loop.stopped:
+            self._loop.run(self._client.aclose())
+            self._loop.stop()
+
+    def open(
+        self,
+        *,
+        system: str | None = None,
+        tools: Sequence[Tool] = (),
+        model: str | None = None,
+        **options: Unpack[ChangeOptions],
+    ) -> Session:
+        """Open a session. Used in ``with``, the session is closed after; otherwise it stays open."""
+
+        async def open_session() -> AsyncSession:
+            return await self._client.open(system=system, tools=tools, model=model, **options)
+
+        return Session(self._loop, self._loop.run(open_session()))
+
+    def session(self, session_id: str, *, timeout_s: float | None = None) -> Session:
+        """An open session, to go on with."""
+        return Session(self._loop, self._loop.run(self._client.session(session_id, timeout_s=timeout_s)))
+
+    def sessions(self, *, page_size: int = DEFAULT_PAGE_SIZE) -> list[SessionView]:
+        """All open sessions of the tenant, oldest first, without their system prompts and tools."""
+
+        async def collect() -> list[SessionView]:
+            return [view async for view in self._client.sessions(page_size=page_size)]
+
+        return self._loop.run(collect())
+
+
+class Session:
+    """One session; see ``AsyncSession``."""
+
+    def __init__(self, loop: _LoopThread, session: AsyncSession) -> None:
+        self._loop = loop
+        self._session = session
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.run(close_after_block(self._session, error))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.session_id} version {self.version}>"
+
+    @property
+    def session_id(self) -> str:
+        return self._session.session_id
+
+    @property
+    def version(self) -> int:
+        return self._session.version
+
+    @property
+    def view(self) -> SessionView:
+        """The session as it was seen last."""
+        return self._session.view
+
+    @property
+    def closed(self) -> bool:
+        return self._session.closed
+
+    def refresh(self, *, timeout_s: float | None = None) -> SessionView:
+        """Look at the session again."""
+        return self._loop.run(self._session.refresh(timeout_s=timeout_s))
+
+    def generate(self, **options: Unpack[GenerateOptions]) -> Turn:
+        """Run a turn: iterate over the deltas, then read ``finished``."""
+        return Turn(self._loop, self._session.generate(**options))
+
+    def tool_result(
+        self, tool_call_id: str, content: str, *, name: str | None = None, **options: Unpack[TurnOptions]
+    ) -> Turn:
+        """Run a turn on the result of a tool call."""
+        return Turn(self._loop, self._session.tool_result(tool_call_id, content, name=name, **options))
+
+    def append(self, **options: Unpack[AppendOptions]) -> Appended:
+        """Add to the log and prefill, without an answer."""
+        return self._loop.run(self._session.append(**options))
+
+    def fork(self, *, turn: int | None = None, token: int | None = None, **options: Unpack[ChangeOptions]) -> Session:
+        """Another session on the same log, up to a turn or a token (neither: all of it)."""
+        return Session(self._loop, self._loop.run(self._session.fork(turn=turn, token=token, **options)))
+
+    def rollback(
+        self, *, turn: int | None = None, token: int | None = None, **options: Unpack[ChangeOptions]
+    ) -> SessionView:
+        """Go back to a turn or a token of the log."""
+        return self._loop.run(self._session.rollback(turn=turn, token=token, **options))
+
+    def close(self, **options: Unpack[ChangeOptions]) -> None:
+        """Close the session for good."""
+        self._loop.run(self._session.close(**options))
+
+
+class Turn:
+    """A running turn; see ``AsyncTurn``."""
+
+    def __init__(self, loop: _LoopThread, turn: AsyncTurn) -> None:
+        self._loop = loop
+        self._turn = turn
+
+    def __enter__(self) -> Turn:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[TextDelta]:
+        return self
+
+    def __next__(self) -> TextDelta:
+        async def step() -> TextDelta | None:  # StopIteration cannot cross a future
+            return await anext(self._turn, None)
+
+        delta = self._loop.run(step())
+        if delta is None:
+            raise StopIteration
+        return delta
+
+    def close(self) -> None:
+        """Cancel the turn if it still runs."""
+        self._loop.run(self._turn.aclose())
+
+    def wait(self) -> TurnFinished:
+        """Read what is left of the turn; returns its end."""
+        return self._loop.run(self._turn.wait())
+
+    @property
+    def text(self) -> str:
+        """The answer, as far as it was read."""
+        return self._turn.text
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The sampled tokens, as far as they were read."""
+        return self._turn.token_ids
+
+    @property
+    def finished(self) -> TurnFinished:
+        """The turn's end: reason, usage, version."""
+        return self._turn.finished

@@ -1,0 +1,62 @@
+"""Measures, in well under a second, what the cost model starts from: prefill seconds, and loads from each tier.
+
+What happens later corrects it; so a few samples of each are enough.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+import numpy as np
+import torch
+
+from ...kernels.attention_batch import AttentionBatch
+from ...sessions.cache.cost_model import Calibration, LoadSample, PrefillSample, calibrate
+from ...sessions.cache.keys import KEY_BYTES
+from ...sessions.cache.lower_tiers import LowerTiers
+from ...sessions.cache.tiers import Entry, LoadOutcome, LowerTier
+from ..model.causal_lm import CausalLM
+from .kv_cache import KVCache
+
+PREFILL_SHAPES = ((16, 0), (16, 0), (128, 0), (64, 256))  # new tokens, context; the first warms up
+LOAD_BLOCKS = (1, 8)
+LOAD_DEADLINE_S = 1.0
+
+
+def measure(model: CausalLM, kv_cache: KVCache, tiers: LowerTiers) -> Calibration:
+    """Run the model and the tiers on blocks of no meaning. The pool must be unused: its first blocks are written."""
+    loads = {tier: _loads(tiers[tier], kv_cache.layout.block_bytes) for tier in tiers.tiers}
+    return calibrate(_prefills(model, kv_cache), {tier: samples for tier, samples in loads.items() if samples})
+
+
+@torch.inference_mode()
+def _prefills(model: CausalLM, kv_cache: KVCache) -> list[PrefillSample]:
+    samples: list[PrefillSample] = []
+    block_size, device = kv_cache.layout.block_size, kv_cache.pool.device
+    for num_tokens, context in PREFILL_SHAPES:
+        table = list(range(-(-(context + num_tokens) // block_size)))
+        if len(table) > kv_cache.num_blocks:
+            continue
+        batch = AttentionBatch.build([table], [context + num_tokens], [num_tokens], block_size, device)
+        token_ids = torch.zeros(num_tokens, dtype=torch.int64, device=device)
+        started = time.perf_counter()
+        model.forward(token_ids, batch, kv_cache.pool)
+        samples.append(PrefillSample(num_tokens, context, time.perf_counter() - started))
+    return samples[1:] or samples
+
+
+def _loads(tier: LowerTier, block_bytes: int) -> list[LoadSample]:
+    """Store blocks under keys that mean nothing, load them again, forget them. Empty if the tier does not work now."""
+    samples: list[LoadSample] = []
+    for count in LOAD_BLOCKS:
+        blocks = np.zeros((count, block_bytes), dtype=np.uint8)
+        entries = [Entry(secrets.token_bytes(KEY_BYTES), (block,)) for block in blocks]
+        if all(tier.store(entries)):
+            tier.sync()
+            started = time.perf_counter()
+            outcomes = tier.load(entries, time.monotonic() + LOAD_DEADLINE_S)
+            if all(outcome is LoadOutcome.HIT for outcome in outcomes):
+                samples.append(LoadSample(count * block_bytes, time.perf_counter() - started))
+        tier.drop([entry.key for entry in entries])
+    return samples

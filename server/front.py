@@ -1,0 +1,123 @@
+"""The front of the server: sessions, HTTP and gRPC, joined to an engine.
+
+Imported while the engine loads its model: both take seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+
+import uvicorn
+
+from ..sessions.manager import SessionManager
+from ..sessions.store import SessionStore
+from .command_line import installed_version
+from .config import ServerConfig
+from .engine.client import EngineClient
+from .model.source import ModelSource
+from .rpc.rpc_server import RpcServer
+from .text.chat_template import ChatTemplate
+from .text.tokenizer import Tokenizer
+from .text.tokenizer_files import load_chat_template, load_tokenizer
+from .web.application import create_app
+from .web.names import ServedName
+from .web.parts import WebParts
+
+LAST_WORDS_S = 2  # for the answers of turns that were cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """A started front. ``grpc_port`` is the one that was taken."""
+
+    manager: SessionManager
+    rpc: RpcServer
+    served: ServedName
+    grpc_port: int
+
+
+async def start_front(
+    config: ServerConfig,
+    source: ModelSource,
+    engine: EngineClient,
+    listener: socket.socket,
+    check_admission: Callable[[], None],
+    stack: contextlib.AsyncExitStack,
+) -> Front:
+    """Bring up all parts; ``stack`` takes them down in the other order. HTTP answers while the engine loads.
+
+    Raises:
+        ModelError: the tokenizer or the chat template cannot be used.
+        StoreError: the sessions cannot be read or written.
+        ConfigError: the port of gRPC is in use.
+    """
+    tokenizer, template = await asyncio.to_thread(_load_text, source)
+    store = await asyncio.to_thread(SessionStore, config.server.data_dir)
+    stack.callback(store.close)
+    served = served_name(config, source)
+    manager = SessionManager(store, engine, tokenizer, template, model_aliases={served.name, *served.aliases})
+    stack.callback(manager.shutdown)
+    parts = WebParts(
+        turns=manager,
+        engine=engine,
+        token_bytes=tokenizer.token_bytes,
+        served=served,
+        http=config.http,
+        check_admission=check_admission,
+        version=installed_version(),
+        started_at=time.time(),
+    )
+    await stack.enter_async_context(serve_http(parts, listener, config))
+    rpc = RpcServer(manager, host=config.server.host, port=config.grpc.port)
+    grpc_port = await rpc.start()
+    stack.push_async_callback(rpc.stop, LAST_WORDS_S)
+    return Front(manager, rpc, served, grpc_port)
+
+
+class _HttpServer(uvicorn.Server):
+    """uvicorn, without its own signal handlers: the lifecycle has them."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def serve_http(parts: WebParts, listener: socket.socket, config: ServerConfig) -> AsyncIterator[None]:
+    """Answer HTTP on ``listener`` until the end of the context."""
+    server = _HttpServer(
+        uvicorn.Config(
+            create_app(parts),
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=config.log.requests,
+            server_header=False,
+            backlog=config.http.backlog,
+            timeout_graceful_shutdown=LAST_WORDS_S,
+        )
+    )
+    serving = asyncio.ensure_future(server.serve([listener]))
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await serving
+
+
+def served_name(config: ServerConfig, source: ModelSource) -> ServedName:
+    """The model's name in the API: the configured one or its own, and what else means it."""
+    aliases = {*config.names.model_aliases, source.name, config.engine.model or source.name}
+    name = config.names.served_model_name or source.name
+    return ServedName(name, frozenset(aliases - {name, ""}))
+
+
+def _load_text(source: ModelSource) -> tuple[Tokenizer, ChatTemplate]:
+    tokenizer = load_tokenizer(source)
+    return tokenizer, load_chat_template(source, tokenizer)

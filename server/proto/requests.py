@@ -1,0 +1,318 @@
+"""Requests of the session API, between their wire form and values; the server reads, the client writes.
+
+A wire form that no value stands for (a role left out, a tool whose schema is no JSON) is a RequestError that names the
+field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from ...sessions.errors import RequestError
+from ...sessions.manager.requests import (
+    AppendRequest,
+    CloseRequest,
+    ForkRequest,
+    GenerateRequest,
+    ListSessions,
+    MessagesInput,
+    Mutation,
+    OpenSession,
+    RollbackRequest,
+    TextInput,
+    TokenIdsInput,
+    ToolResultInput,
+    TurnInput,
+)
+from ...sessions.messages import Message, Role, Tool, ToolCall
+from ...sessions.session import AtToken, AtTurn, Point
+from ..engine.messages import Priority
+from ..engine.sampling_params import SamplingParams
+from . import session_pb2 as pb
+
+DEFAULT_PAGE_SIZE = 100
+
+_ROLES: dict[pb.Role.ValueType, Role] = {
+    pb.ROLE_SYSTEM: Role.SYSTEM,
+    pb.ROLE_DEVELOPER: Role.DEVELOPER,
+    pb.ROLE_USER: Role.USER,
+    pb.ROLE_ASSISTANT: Role.ASSISTANT,
+    pb.ROLE_TOOL: Role.TOOL,
+}
+_WIRE_ROLES = {role: wire for wire, role in _ROLES.items()}
+_PRIORITIES: dict[pb.Priority.ValueType, Priority] = {
+    pb.PRIORITY_UNSPECIFIED: Priority.INTERACTIVE,
+    pb.PRIORITY_INTERACTIVE: Priority.INTERACTIVE,
+    pb.PRIORITY_BACKGROUND: Priority.BACKGROUND,
+    pb.PRIORITY_BATCH: Priority.BATCH,
+}
+_WIRE_PRIORITIES = {
+    Priority.INTERACTIVE: pb.PRIORITY_INTERACTIVE,
+    Priority.BACKGROUND: pb.PRIORITY_BACKGROUND,
+    Priority.BATCH: pb.PRIORITY_BATCH,
+}
+_SAMPLING_FIELDS = ("temperature", "top_k", "top_p", "min_p", "seed", "max_tokens", "min_tokens", "logprobs")
+
+ChangeMessage = pb.AppendRequest | pb.GenerateRequest | pb.ForkRequest | pb.RollbackRequest | pb.CloseRequest
+
+
+def read_open(message: pb.OpenRequest, tenant: str) -> OpenSession:
+    return OpenSession(
+        tenant=tenant,
+        model=message.model or None,
+        system=message.system if message.HasField("system") else None,
+        tools=read_tools(message.tools),
+        request_id=message.request_id or None,
+    )
+
+
+def write_open(request: OpenSession) -> pb.OpenRequest:
+    return pb.OpenRequest(
+        tenant=request.tenant,
+        model=request.model or "",
+        system=request.system,
+        tools=[_write_new_tool(tool, f"tools[{index}]") for index, tool in enumerate(request.tools)],
+        request_id=request.request_id or "",
+    )
+
+
+def read_append(message: pb.AppendRequest, tenant: str) -> AppendRequest:
+    if not message.HasField("input"):
+        raise RequestError("there is no input", field="input", remedy="send messages, text, token ids or a tool result")
+    return AppendRequest(
+        **_read_change(message, tenant), input=read_input(message.input), priority=_read_priority(message.priority)
+    )
+
+
+def write_append(request: AppendRequest) -> pb.AppendRequest:
+    message = pb.AppendRequest(input=write_input(request.input), priority=_WIRE_PRIORITIES[request.priority])
+    _write_change(message, request)
+    return message
+
+
+def read_generate(message: pb.GenerateRequest, tenant: str) -> GenerateRequest:
+    return GenerateRequest(
+        **_read_change(message, tenant),
+        input=read_input(message.input) if message.HasField("input") else None,
+        sampling=read_sampling(message.sampling),
+        stop=tuple(message.stop),
+        priority=_read_priority(message.priority),
+    )
+
+
+def write_generate(request: GenerateRequest) -> pb.GenerateRequest:
+    message = pb.GenerateRequest(
+        input=None if request.input is None else write_input(request.input),
+        sampling=write_sampling(request.sampling),
+        stop=request.stop,
+        priority=_WIRE_PRIORITIES[request.priority],
+    )
+    _write_change(message, request)
+    return message
+
+
+def read_fork(message: pb.ForkRequest, tenant: str) -> ForkRequest:
+    return ForkRequest(
+        **_read_change(message, tenant), at=read_point(message.at, "at") if message.HasField("at") else None
+    )
+
+
+def write_fork(request: ForkRequest) -> pb.ForkRequest:
+    message = pb.ForkRequest(at=None if request.at is None else write_point(request.at))
+    _write_change(message, request)
+    return message
+
+
+def read_rollback(message: pb.RollbackRequest, tenant: str) -> RollbackRequest:
+    return RollbackRequest(**_read_change(message, tenant), to=read_point(message.to, "to"))
+
+
+def write_rollback(request: RollbackRequest) -> pb.RollbackRequest:
+    message = pb.RollbackRequest(to=write_point(request.to))
+    _write_change(message, request)
+    return message
+
+
+def read_close(message: pb.CloseRequest, tenant: str) -> CloseRequest:
+    return CloseRequest(**_read_change(message, tenant))
+
+
+def write_close(request: CloseRequest) -> pb.CloseRequest:
+    message = pb.CloseRequest()
+    _write_change(message, request)
+    return message
+
+
+def read_list(message: pb.ListRequest, tenant: str) -> ListSessions:
+    return ListSessions(tenant=tenant, page_size=message.page_size or DEFAULT_PAGE_SIZE, page_token=message.page_token)
+
+
+def write_list(request: ListSessions) -> pb.ListRequest:
+    return pb.ListRequest(tenant=request.tenant, page_size=request.page_size, page_token=request.page_token)
+
+
+def read_point(message: pb.Point, field: str) -> Point:
+    match message.WhichOneof("at"):
+        case "turn":
+            return AtTurn(message.turn)
+        case "token":
+            return AtToken(message.token)
+        case _:
+            raise RequestError("no point is named", field=field, remedy="name a turn or a token")
+
+
+def write_point(point: Point) -> pb.Point:
+    match point:
+        case AtTurn(turn):
+            return pb.Point(turn=turn)
+        case AtToken(token):
+            return pb.Point(token=token)
+
+
+def read_input(message: pb.TurnInput) -> TurnInput:
+    match message.WhichOneof("form"):
+        case "messages":
+            messages = message.messages.messages
+            return MessagesInput(
+                tuple(read_message(one, f"input.messages[{index}]") for index, one in enumerate(messages))
+            )
+        case "text":
+            return TextInput(message.text)
+        case "token_ids":
+            return TokenIdsInput(tuple(message.token_ids.ids))
+        case "tool_result":
+            result = message.tool_result
+            return ToolResultInput(result.tool_call_id, result.content, result.name or None)
+        case _:
+            raise RequestError(
+                "the input has no content", field="input", remedy="send messages, text, token ids or a tool result"
+            )
+
+
+def write_input(turn_input: TurnInput) -> pb.TurnInput:
+    match turn_input:
+        case MessagesInput(messages):
+            return pb.TurnInput(messages=pb.MessageList(messages=[write_message(message) for message in messages]))
+        case TextInput(text):
+            return pb.TurnInput(text=text)
+        case TokenIdsInput(token_ids):
+            return pb.TurnInput(token_ids=pb.TokenList(ids=token_ids))
+        case ToolResultInput():
+            return pb.TurnInput(
+                tool_result=pb.ToolResult(
+                    tool_call_id=turn_input.tool_call_id, content=turn_input.content, name=turn_input.name or ""
+                )
+            )
+
+
+def read_message(message: pb.Message, field: str) -> Message:
+    role = _ROLES.get(message.role)
+    if role is None:
+        raise RequestError("a message has no role", field=f"{field}.role", remedy="say who speaks")
+    return Message(
+        role=role,
+        content=message.content,
+        tool_calls=tuple(
+            ToolCall(id=call.id, name=call.name, arguments=call.arguments_json or "{}") for call in message.tool_calls
+        ),
+        tool_call_id=message.tool_call_id or None,
+        name=message.name or None,
+        reasoning=message.reasoning or None,
+    )
+
+
+def write_message(message: Message) -> pb.Message:
+    return pb.Message(
+        role=_WIRE_ROLES[message.role],
+        content=message.content,
+        tool_calls=[
+            pb.ToolCall(id=call.id, name=call.name, arguments_json=call.arguments) for call in message.tool_calls
+        ],
+        tool_call_id=message.tool_call_id or "",
+        name=message.name or "",
+        reasoning=message.reasoning or "",
+    )
+
+
+def read_tools(tools: Iterable[pb.Tool]) -> tuple[Tool, ...]:
+    return tuple(_read_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools))
+
+
+def _read_tool(tool: pb.Tool, field: str) -> Tool:
+    function: dict[str, Any] = {"name": tool.name}
+    if tool.description:
+        function["description"] = tool.description
+    if tool.parameters_json:
+        try:
+            function["parameters"] = msgspec.json.decode(tool.parameters_json, type=dict[str, Any])
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise RequestError(
+                f"the parameters of tool {tool.name!r} are no JSON object: {error}", field=f"{field}.parameters_json"
+            ) from error
+    return {"type": "function", "function": function}
+
+
+def write_tool(tool: Tool) -> pb.Tool:
+    """What the wire form has of a tool; a tool that came by another way may have more."""
+    function = tool["function"]
+    parameters = function.get("parameters")
+    return pb.Tool(
+        name=function["name"],
+        description=function.get("description") or "",
+        parameters_json="" if parameters is None else msgspec.json.encode(parameters).decode(),
+    )
+
+
+def _write_new_tool(tool: Tool, field: str) -> pb.Tool:
+    """Raises RequestError for a tool that is more, or less, than the wire form can say."""
+    function = tool.get("function")
+    if tool.get("type") != "function" or not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise RequestError("a tool is not a function", field=field, remedy="give it type 'function' and a function")
+    unknown = (set(tool) - {"type", "function"}) | (set(function) - {"name", "description", "parameters"})
+    if unknown:
+        raise RequestError(f"a tool has no {min(unknown)!r}", field=field, remedy="leave it out")
+    return write_tool(tool)
+
+
+def read_sampling(message: pb.SamplingParams) -> SamplingParams:
+    present = {field.name for field, _ in message.ListFields()}
+    given: dict[str, Any] = {name: getattr(message, name) for name in _SAMPLING_FIELDS if name in present}
+    sampling = SamplingParams(**given, stop_token_ids=tuple(message.stop_token_ids), ignore_eos=message.ignore_eos)
+    try:
+        sampling.validate()
+    except RequestError as error:
+        error.field = f"sampling.{error.field}"
+        raise
+    return sampling
+
+
+def write_sampling(sampling: SamplingParams) -> pb.SamplingParams:
+    given: dict[str, Any] = {name: getattr(sampling, name) for name in _SAMPLING_FIELDS}
+    return pb.SamplingParams(**given, stop_token_ids=sampling.stop_token_ids, ignore_eos=sampling.ignore_eos)
+
+
+def _read_priority(priority: pb.Priority.ValueType) -> Priority:
+    known = _PRIORITIES.get(priority)
+    if known is None:
+        raise RequestError(f"there is no priority {priority}", field="priority")
+    return known
+
+
+def _read_change(message: ChangeMessage, tenant: str) -> dict[str, Any]:
+    return {
+        "session_id": message.session_id,
+        "tenant": tenant,
+        "expected_version": message.expected_version if message.HasField("expected_version") else None,
+        "request_id": message.request_id or None,
+    }
+
+
+def _write_change(message: ChangeMessage, request: Mutation) -> None:
+    message.session_id = request.session_id
+    message.tenant = request.tenant
+    message.request_id = request.request_id or ""
+    if request.expected_version is not None:
+        message.expected_version = request.expected_version

@@ -1,0 +1,220 @@
+"""Answers of the session API, between values and their wire form; the server writes, the client reads."""
+
+from __future__ import annotations
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from ...sessions.manager.requests import (
+    Appended,
+    SessionPage,
+    SessionView,
+    StopCause,
+    TextDelta,
+    TurnEvent,
+    TurnFinished,
+)
+from ...sessions.session import SessionState
+from ..engine.messages import FinishReason, TokenLogprobs, TokensBySource, TurnUsage
+from . import session_pb2 as pb
+from .requests import read_tools, write_tool
+
+_WIRE_STATES = {SessionState.OPEN: pb.SESSION_STATE_OPEN, SessionState.CLOSED: pb.SESSION_STATE_CLOSED}
+_STATES = {wire: state for state, wire in _WIRE_STATES.items()}
+_WIRE_REASONS = {FinishReason.STOP: pb.FINISH_REASON_STOP, FinishReason.LENGTH: pb.FINISH_REASON_LENGTH}
+_REASONS = {wire: reason for reason, wire in _WIRE_REASONS.items()}
+_WIRE_CAUSES = {
+    StopCause.END_OF_TURN: pb.STOP_CAUSE_END_OF_TURN,
+    StopCause.STOP_TOKEN: pb.STOP_CAUSE_STOP_TOKEN,
+    StopCause.STOP_STRING: pb.STOP_CAUSE_STOP_STRING,
+    StopCause.LENGTH: pb.STOP_CAUSE_LENGTH,
+}
+_CAUSES = {wire: cause for cause, wire in _WIRE_CAUSES.items()}
+
+
+def write_session(view: SessionView) -> pb.Session:
+    return pb.Session(
+        session_id=view.session_id,
+        tenant=view.tenant,
+        version=view.version,
+        state=_WIRE_STATES[view.state],
+        model=view.model,
+        num_tokens=view.num_tokens,
+        num_turns=view.num_turns,
+        busy=view.busy,
+        system=view.system,
+        tools=[write_tool(tool) for tool in view.tools],
+        parent_session_id=view.parent_session_id or "",
+        created_at=_write_time(view.created_at),
+        updated_at=_write_time(view.updated_at),
+    )
+
+
+def read_session(message: pb.Session) -> SessionView:
+    return SessionView(
+        session_id=message.session_id,
+        tenant=message.tenant,
+        version=message.version,
+        state=_STATES.get(message.state, SessionState.OPEN),
+        model=message.model,
+        num_tokens=message.num_tokens,
+        num_turns=message.num_turns,
+        busy=message.busy,
+        system=message.system if message.HasField("system") else None,
+        tools=read_tools(message.tools),
+        parent_session_id=message.parent_session_id or None,
+        created_at=_read_time(message.created_at),
+        updated_at=_read_time(message.updated_at),
+    )
+
+
+def write_page(page: SessionPage) -> pb.ListResponse:
+    return pb.ListResponse(
+        sessions=[write_session(view) for view in page.sessions], next_page_token=page.next_page_token
+    )
+
+
+def read_page(message: pb.ListResponse) -> SessionPage:
+    return SessionPage(
+        sessions=tuple(read_session(session) for session in message.sessions),
+        next_page_token=message.next_page_token,
+    )
+
+
+def write_appended(appended: Appended) -> pb.AppendResponse:
+    return pb.AppendResponse(
+        session=write_session(appended.session),
+        tokens_committed=appended.tokens_committed,
+        usage=write_usage(appended.usage),
+    )
+
+
+def read_appended(message: pb.AppendResponse) -> Appended:
+    return Appended(
+        session=read_session(message.session),
+        tokens_committed=message.tokens_committed,
+        usage=read_usage(message.usage),
+    )
+
+
+def write_event(event: TurnEvent) -> pb.GenerateResponse:
+    match event:
+        case TextDelta():
+            return pb.GenerateResponse(delta=_write_delta(event))
+        case TurnFinished():
+            return pb.GenerateResponse(finished=_write_finished(event))
+
+
+def read_event(message: pb.GenerateResponse, session_id: str) -> TurnEvent | None:
+    """The event; None for a kind that this version does not know."""
+    match message.WhichOneof("event"):
+        case "delta":
+            return _read_delta(message.delta)
+        case "finished":
+            return _read_finished(message.finished, session_id)
+        case _:
+            return None
+
+
+def _write_delta(delta: TextDelta) -> pb.TextDelta:
+    return pb.TextDelta(
+        text=delta.text,
+        token_ids=delta.token_ids,
+        logprobs=[
+            pb.TokenLogprobs(logprob=one.logprob, top_token_ids=one.top_token_ids, top_logprobs=one.top_logprobs)
+            for one in delta.logprobs
+        ],
+    )
+
+
+def _read_delta(delta: pb.TextDelta) -> TextDelta:
+    return TextDelta(
+        text=delta.text,
+        token_ids=tuple(delta.token_ids),
+        logprobs=tuple(
+            TokenLogprobs(one.logprob, tuple(one.top_token_ids), tuple(one.top_logprobs)) for one in delta.logprobs
+        ),
+    )
+
+
+def _write_finished(finished: TurnFinished) -> pb.TurnFinished:
+    return pb.TurnFinished(
+        finish_reason=_WIRE_REASONS[finished.finish_reason],
+        stop_cause=_WIRE_CAUSES[finished.stop_cause],
+        usage=write_usage(finished.usage),
+        version=finished.version,
+        turn=finished.turn,
+        num_tokens=finished.num_tokens,
+        tokens_committed=finished.tokens_committed,
+        replayed=finished.replayed,
+    )
+
+
+def _read_finished(finished: pb.TurnFinished, session_id: str) -> TurnFinished:
+    reason = _REASONS.get(finished.finish_reason, FinishReason.STOP)
+    return TurnFinished(
+        finish_reason=reason,
+        stop_cause=_CAUSES.get(finished.stop_cause, StopCause.END_OF_TURN),
+        usage=read_usage(finished.usage),
+        session_id=session_id,
+        version=finished.version,
+        turn=finished.turn,
+        num_tokens=finished.num_tokens,
+        tokens_committed=finished.tokens_committed,
+        replayed=finished.replayed,
+    )
+
+
+def write_usage(usage: TurnUsage) -> pb.Usage:
+    source = usage.tokens_by_source
+    return pb.Usage(
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        prompt_tokens_by_source=pb.TokensBySource(
+            device=source.device,
+            host=source.host,
+            disk=source.disk,
+            shared=source.shared,
+            in_flight=source.in_flight,
+            computed=source.computed,
+        ),
+        queue_seconds=usage.queue_s,
+        load_seconds=usage.load_s,
+        prefill_seconds=usage.prefill_s,
+        decode_seconds=usage.decode_s,
+        drafted_tokens=usage.drafted_tokens,
+        accepted_tokens=usage.accepted_tokens,
+        preemptions=usage.preemptions,
+    )
+
+
+def read_usage(message: pb.Usage) -> TurnUsage:
+    source = message.prompt_tokens_by_source
+    return TurnUsage(
+        prompt_tokens=message.prompt_tokens,
+        completion_tokens=message.completion_tokens,
+        tokens_by_source=TokensBySource(
+            device=source.device,
+            host=source.host,
+            disk=source.disk,
+            shared=source.shared,
+            in_flight=source.in_flight,
+            computed=source.computed,
+        ),
+        queue_s=message.queue_seconds,
+        load_s=message.load_seconds,
+        prefill_s=message.prefill_seconds,
+        decode_s=message.decode_seconds,
+        drafted_tokens=message.drafted_tokens,
+        accepted_tokens=message.accepted_tokens,
+        preemptions=message.preemptions,
+    )
+
+
+def _write_time(seconds: float) -> Timestamp:
+    timestamp = Timestamp()
+    timestamp.FromMicroseconds(round(seconds * 1e6))
+    return timestamp
+
+
+def _read_time(timestamp: Timestamp) -> float:
+    return timestamp.ToMicroseconds() / 1e6

@@ -1,0 +1,88 @@
+"""The gRPC server: the session API, health and reflection on one port."""
+
+from __future__ import annotations
+
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from ...sessions.errors import ConfigError
+from ...sessions.manager.service import Sessions
+from ..proto import session_pb2 as pb
+from ..proto.session_pb2_grpc import add_SessionServiceServicer_to_server
+from .errors import ErrorInterceptor
+from .session_service import SessionService
+
+MAX_MESSAGE_BYTES = 16 * 2**20
+_SERVICE = pb.DESCRIPTOR.services_by_name["SessionService"].full_name
+
+
+class RpcServer:
+    """Listens from ``start`` to ``stop``. Its health is NOT_SERVING until ``set_serving`` is called.
+
+    ``port`` 0 takes a free one. Requests over ``max_message_bytes`` are refused before they are read.
+    """
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 50051,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+    ) -> None:
+        self._address = f"[{host}]" if ":" in host else host
+        self._requested_port = port
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing in its stubs
+        self._server = grpc.aio.server(
+            interceptors=[ErrorInterceptor()],
+            options=[
+                ("grpc.so_reuseport", 0),  # a second server on the port is an error, not a lottery
+                ("grpc.max_receive_message_length", max_message_bytes),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.keepalive_time_ms", 60_000),  # a client whose machine is gone ends its turn
+                ("grpc.keepalive_timeout_ms", 20_000),
+                ("grpc.keepalive_permit_without_calls", 1),
+                ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+            ],
+        )
+        add_SessionServiceServicer_to_server(SessionService(sessions), self._server)  # type: ignore[no-untyped-call,unused-ignore]
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = (_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._server)
+
+    async def start(self) -> int:
+        """Bind and listen; returns the port.
+
+        Raises:
+            ConfigError: the port cannot be had.
+        """
+        address = f"{self._address}:{self._requested_port}"
+        try:
+            port = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise ConfigError(
+                f"the gRPC server cannot listen on {address}: the port is in use or not permitted",
+                field="grpc.port",
+                remedy="stop what uses it, or choose another with --grpc-port",
+            ) from error
+        await self.set_not_serving()
+        await self._server.start()
+        return port
+
+    async def set_serving(self) -> None:
+        """Tell health checks that turns are taken."""
+        await self._set(health_pb2.HealthCheckResponse.SERVING)
+
+    async def set_not_serving(self) -> None:
+        """Tell health checks that turns are not taken: the model loads, or the server drains."""
+        await self._set(health_pb2.HealthCheckResponse.NOT_SERVING)
+
+    async def _set(self, status: int) -> None:
+        for service in ("", _SERVICE):
+            await self._health.set(service, status)
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no new calls, give the running ones ``grace_s`` seconds, then cancel them."""
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(grace_s)

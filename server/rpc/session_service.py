@@ -1,0 +1,76 @@
+"""The session API's servicer: reads a request, asks the session manager, writes the answer."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from ...sessions.errors import RequestError
+from ...sessions.manager.service import Sessions
+from ..proto import requests, responses
+from ..proto import session_pb2 as pb
+from ..proto.session_pb2_grpc import SessionServiceServicer
+
+if TYPE_CHECKING:
+    import grpc.aio
+
+    Context = grpc.aio.ServicerContext[Any, Any]
+
+TENANT_KEY = "x-sessile-tenant"
+
+
+class SessionService(SessionServiceServicer):
+    """Translates only. Errors leave it as they are; the interceptor in ``errors.py`` gives them their status."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    async def Open(self, request: pb.OpenRequest, context: Context) -> pb.OpenResponse:
+        view = await self._sessions.open(requests.read_open(request, _tenant(request.tenant, context)))
+        return pb.OpenResponse(session=responses.write_session(view))
+
+    async def Append(self, request: pb.AppendRequest, context: Context) -> pb.AppendResponse:
+        appended = await self._sessions.append(requests.read_append(request, _tenant(request.tenant, context)))
+        return responses.write_appended(appended)
+
+    async def Generate(self, request: pb.GenerateRequest, context: Context) -> None:  # type: ignore[override]
+        turn = self._sessions.generate(requests.read_generate(request, _tenant(request.tenant, context)))
+        async with aclosing(turn) as events:  # a cancelled call closes the turn now, not when it is collected
+            async for event in events:
+                await context.write(responses.write_event(event))
+
+    async def Fork(self, request: pb.ForkRequest, context: Context) -> pb.ForkResponse:
+        view = await self._sessions.fork(requests.read_fork(request, _tenant(request.tenant, context)))
+        return pb.ForkResponse(session=responses.write_session(view))
+
+    async def Rollback(self, request: pb.RollbackRequest, context: Context) -> pb.RollbackResponse:
+        view = await self._sessions.rollback(requests.read_rollback(request, _tenant(request.tenant, context)))
+        return pb.RollbackResponse(session=responses.write_session(view))
+
+    async def Close(self, request: pb.CloseRequest, context: Context) -> pb.CloseResponse:
+        view = await self._sessions.close(requests.read_close(request, _tenant(request.tenant, context)))
+        return pb.CloseResponse(session=responses.write_session(view))
+
+    async def Get(self, request: pb.GetRequest, context: Context) -> pb.GetResponse:
+        view = await self._sessions.get(request.session_id, _tenant(request.tenant, context))
+        return pb.GetResponse(session=responses.write_session(view))
+
+    async def List(self, request: pb.ListRequest, context: Context) -> pb.ListResponse:
+        page = await self._sessions.list(requests.read_list(request, _tenant(request.tenant, context)))
+        return responses.write_page(page)
+
+
+def _tenant(named: str, context: Context) -> str:
+    """The tenant that the request names, or else its metadata."""
+    values = [value for key, value in context.invocation_metadata() or () if key == TENANT_KEY]
+    tenants = {tenant for tenant in (named, *values) if tenant}
+    if len(tenants) > 1:
+        raise RequestError(
+            f"the request names one tenant and its metadata {TENANT_KEY} another",
+            field="tenant",
+            remedy="name it in one place",
+        )
+    tenant = tenants.pop() if tenants else ""
+    if isinstance(tenant, bytes):
+        raise RequestError(f"{TENANT_KEY} is not text", field="tenant")
+    return tenant

@@ -1,0 +1,43 @@
+"""The disk tier's part of the configuration."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ...errors import ConfigError
+
+MIB = 2**20
+
+
+class DiskConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where the disk tier lies and what it may use.
+
+    ``quota_bytes`` bounds the blocks of all models in ``path`` together. ``write_queue_bytes`` is the memory for blocks
+    that wait to be written; when it is full, further blocks are not stored. ``num_readers`` is how many reads are in
+    flight at once. ``segment_bytes`` is the size of one segment file; a folder keeps the size that it was made with.
+    """
+
+    path: str
+    quota_bytes: int
+    write_queue_bytes: int = 128 * MIB
+    num_readers: int = 4
+    segment_bytes: int = 1024 * MIB
+
+    def validate(self, block_bytes: int) -> None:
+        """Raise ConfigError naming the first key that is out of range."""
+        if not self.path:
+            raise ConfigError("cache.disk.path is empty", field="cache.disk.path", remedy="name a folder")
+        for key in ("quota_bytes", "write_queue_bytes"):
+            if getattr(self, key) < block_bytes:
+                raise ConfigError(
+                    f"cache.disk.{key} is {getattr(self, key)}, one block takes {block_bytes}",
+                    field=f"cache.disk.{key}",
+                    remedy=f"give it at least {64 * block_bytes}, or leave cache.disk out",
+                )
+        for key in ("num_readers", "segment_bytes"):
+            if getattr(self, key) < 1:
+                raise ConfigError(
+                    f"cache.disk.{key} is {getattr(self, key)}",
+                    field=f"cache.disk.{key}",
+                    remedy="it must be 1 or more",
+                )

@@ -1,0 +1,111 @@
+"""Segment files: slots of one size, numbered through all files of a folder."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+from ..tiers import Block
+from .index_log import write_fully
+
+
+class _Descriptor:
+    """An open file, closed when nobody refers to it any more: a reader keeps the file that it reads."""
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self.number = os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+    def __del__(self) -> None:
+        if hasattr(self, "number"):
+            os.close(self.number)
+
+
+class Segments:
+    """Reads and writes slots. Files are made when their first slot is written. Safe from any thread.
+
+    Which slot holds what is the catalogue's business.
+    """
+
+    def __init__(self, folder: Path, block_bytes: int, slots_per_segment: int) -> None:
+        self._folder = folder
+        self._block_bytes = block_bytes
+        self._slots_per_segment = slots_per_segment
+        self._lock = threading.Lock()
+        self._open_files: dict[int, _Descriptor] = {}
+        self._unsynced: set[int] = set()
+
+    def segment_of(self, slot: int) -> int:
+        return slot // self._slots_per_segment
+
+    def exists(self, segment: int) -> bool:
+        """Whether the file of ``segment`` is open or there."""
+        return segment in self._open_files or self._path(segment).exists()
+
+    def write(self, slot: int, block: Block) -> None:
+        """Put ``block``, ``block_bytes`` long, into ``slot``. Raises: OSError; the slot then holds nothing."""
+        segment, offset = self._place(slot)
+        write_fully(self._open(segment, os.O_CREAT).number, block.data, offset)
+        with self._lock:
+            self._unsynced.add(segment)
+
+    def read(self, slot: int, block: Block) -> bool:
+        """Fill ``block`` from ``slot``; False if the file ends before its end.
+
+        Raises:
+            OSError: it cannot be read; FileNotFoundError: the file is not there.
+        """
+        segment, offset = self._place(slot)
+        file = self._open(segment, 0)
+        view = block.data
+        while view:
+            count = os.preadv(file.number, [view], offset)
+            if count == 0:
+                return False
+            view = view[count:]
+            offset += count
+        return True
+
+    def num_whole_slots(self, segment: int) -> int:
+        """How many slots the file of ``segment`` has room for; 0 if it is not there. Raises: OSError."""
+        try:
+            return min(self._path(segment).stat().st_size // self._block_bytes, self._slots_per_segment)
+        except FileNotFoundError:
+            return 0
+
+    def sync(self) -> None:
+        """Return when the disk has all that was written. Raises: OSError."""
+        with self._lock:
+            unsynced = [self._open_files[segment] for segment in self._unsynced]
+            self._unsynced.clear()
+        for file in unsynced:
+            os.fdatasync(file.number)
+
+    def remove_from(self, segment: int) -> None:
+        """Delete the files of ``segment`` and of all after it. Raises: OSError."""
+        while self._path(segment).exists():
+            with self._lock:
+                self._open_files.pop(segment, None)
+                self._unsynced.discard(segment)
+            self._path(segment).unlink()
+            segment += 1
+
+    def close(self) -> None:
+        """Close the files, each as soon as nobody reads it. They are opened again when need be."""
+        with self._lock:
+            self._open_files.clear()
+            self._unsynced.clear()
+
+    def _place(self, slot: int) -> tuple[int, int]:
+        segment, index = divmod(slot, self._slots_per_segment)
+        return segment, index * self._block_bytes
+
+    def _path(self, segment: int) -> Path:
+        return self._folder / f"segment-{segment:05}.kv"
+
+    def _open(self, segment: int, flags: int) -> _Descriptor:
+        with self._lock:
+            file = self._open_files.get(segment)
+            if file is None:
+                file = self._open_files[segment] = _Descriptor(self._path(segment), os.O_RDWR | flags)
+        return file

@@ -1,0 +1,45 @@
+"""SQLite's errors as errors of ours, each with what to do about it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import StoreError
+from .rows import damaged
+
+
+@contextmanager
+def store_errors(path: Path) -> Iterator[None]:
+    """SQLite's errors as StoreError, each with what to do about it."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _store_error(error, path) from error
+    except UnicodeDecodeError as error:
+        raise damaged(f"{path}: a text in it is not UTF-8") from error
+
+
+def _store_error(error: sqlite3.Error, path: Path) -> StoreError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary code of an extended one
+    match code:
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return damaged(f"{path}: {error}")
+        case sqlite3.SQLITE_FULL:
+            return StoreError("the disk of the session store is full", remedy=f"free space for {path.parent}")
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            return StoreError(
+                f"the session store {path} cannot be written: {error}",
+                remedy="make the data folder writable for this user, or name another one with --data-dir",
+            )
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return StoreError(
+                f"the session store {path} is in use by another process", remedy="close the program that has it open"
+            )
+        case _:
+            return StoreError(
+                f"the session store {path} failed: {error}",
+                remedy="look for errors of the disk in the system's log; nothing that was acknowledged is lost by this",
+            )

@@ -1,0 +1,218 @@
+"""The commands as a user calls them, against a scripted server in another thread."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from scripted_openai import Script, ScriptedServer
+
+from sessile.bench_agent.cli import main
+from sessile.bench_agent.commands.sweep import point_at
+from sessile.bench_agent.errors import BenchError
+from sessile.bench_agent.load.shape import LoadShape
+from sessile.bench_agent.measurement import Measurement
+from sessile.bench_agent.metrics.summary import Judgement
+from sessile.bench_agent.report.record import read_record
+from sessile.bench_agent.targets.target import TargetSpec
+from sessile.bench_agent.workload.adjust import Adjustments
+from sessile.bench_agent.workload.presets import preset
+from sessile.bench_agent.workload.synthetic import synthetic_workload
+
+SAMPLES = Path(__file__).parents[1] / "traces" / "samples"
+QUICK = ["--no-calibrate", "--null-seconds", "0", "--warm-up", "1", "--gap", "0"]
+KNOWN = ["--server-name", "scripted", "--server-version", "1", "--server-flags", "", "--quantisation", "none"]
+
+
+@contextmanager
+def serving(script: Script) -> Iterator[ScriptedServer]:
+    """A scripted server on a loop of its own."""
+    loop = asyncio.new_event_loop()
+    server = ScriptedServer(script)
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(10)
+    try:
+        yield server
+    finally:
+        asyncio.run_coroutine_threadsafe(server.__aexit__(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
+
+
+def run(server: ScriptedServer, out: Path, *more: str, workload: str = "agent-load") -> int:
+    command = ["run", "--target", server.url, "--workload", workload, "--out", str(out), *QUICK, *KNOWN]
+    return main([*command, "--git-revision", "abc", *more])
+
+
+def test_run_compare_and_refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b, c = tmp_path / "a", tmp_path / "b", tmp_path / "c"
+    with serving(Script(tpot_s=0.002)) as server:
+        flags = ("--sessions", "2", "--output-tokens", "4", "--concurrency", "2")
+        assert run(server, a, *flags, "--slo", "ttft=1s", "--price", "in=1,out=2", "--label", "first") == 0
+        assert run(server, b, *flags, "--label", "second") == 0
+        assert run(server, c, *flags, "--seed", "1") == 0
+    record = read_record(a)
+    assert record.complete and record.summary.counts.ok == 12 and record.missing() == []
+    assert len((a / "turns.jsonl").read_text().splitlines()) == 12
+    assert main(["compare", str(a), str(b), "--out", str(tmp_path / "report")]) == 0
+    assert (tmp_path / "report" / "report.html").exists()
+    shown = capsys.readouterr()
+    assert "first" in shown.out and "second" in shown.out
+    assert main(["compare", str(a), str(c)]) == 1
+    assert "another workload" in capsys.readouterr().err
+
+
+def test_failed_turns_and_a_dead_server_have_their_exit_status(tmp_path: Path) -> None:
+    with serving(Script(status=lambda number: 400 if number == 3 else 200)) as server:
+        assert run(server, tmp_path / "a", "--sessions", "1", "--output-tokens", "2") == 4
+    assert read_record(tmp_path / "a").summary.counts.skipped == 3
+    with serving(Script(dies_after=1, status=lambda number: 200)) as server:
+        script = server.script
+        script.dies_after = None
+        script.words = lambda body: _break(script) if len(body["messages"]) > 2 else ["w"]
+        assert run(server, tmp_path / "b", "--sessions", "5", "--output-tokens", "2", "--retries", "0") == 3
+    record = read_record(tmp_path / "b")
+    assert not record.complete and record.ended == "server lost"
+    assert (record.summary.counts.ok, record.summary.counts.failed) == (1, 3)
+
+
+def _break(script: Script) -> list[str]:
+    script.dies_after = 0
+    return ["w"]
+
+
+def test_ctrl_c_keeps_what_there_is(tmp_path: Path) -> None:
+    def words(body: dict[str, object]) -> list[str]:
+        if len(body["messages"]) > 4:  # type: ignore[arg-type]
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+            return ["w"] * 2000
+        return ["w"]
+
+    with serving(Script(tpot_s=0.02, words=words)) as server:
+        assert run(server, tmp_path / "a", "--sessions", "2", "--output-tokens", "1") == 3
+    record = read_record(tmp_path / "a")
+    assert (record.complete, record.ended) == (False, "interrupted")
+    assert (record.summary.counts.ok, record.summary.counts.interrupted) == (2, 1)
+    rows = [json.loads(line) for line in (tmp_path / "a" / "turns.jsonl").read_text().splitlines()]
+    assert rows[-1]["status"] == "interrupted" and len(rows[-1]["arrivals_s"]) >= 1
+
+
+def test_ctrl_c_in_the_warm_up(tmp_path: Path) -> None:
+    def words(body: dict[str, object]) -> list[str]:
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return ["w"] * 500
+
+    with serving(Script(tpot_s=0.02, words=words)) as server:
+        assert run(server, tmp_path / "a", "--sessions", "1") == 3
+    assert read_record(tmp_path / "a").summary.counts.ok == 0
+
+
+RUNNABLE = (
+    "text.jsonl hash.jsonl weka.json swe.traj claude.jsonl codex.jsonl otel.json aiperf.jsonl conversations.jsonl"
+)
+
+
+@pytest.mark.parametrize("name", [*RUNNABLE.split(), "inference_perf.json"])
+def test_every_format_can_be_run(name: str, tmp_path: Path) -> None:
+    with serving(Script()) as server:
+        assert (
+            run(server, tmp_path / "r", "--scale", "0.1", "--max-output-tokens", "3", workload=str(SAMPLES / name)) == 0
+        )
+    assert read_record(tmp_path / "r").summary.counts.ok >= 2
+
+
+def test_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(Script(ttft_s=0.02)) as server:
+        command = ["sweep", "--over", "concurrency=1,2,4", "--target", server.url, "--workload", "agent-load"]
+        command += ["--sessions", "4", "--output-tokens", "1", "--out", str(tmp_path), "--git-revision", "x"]
+        assert main([*command, *QUICK]) == 0
+    assert (tmp_path / "knee.png").exists()
+    assert (tmp_path / "concurrency-4" / "record.json").exists()
+    assert main(["sweep", "--over", "threads=1,2", "--target", "http://x", "--workload", "agent-load"]) == 1
+    assert main(["sweep", "--over", "nothing", "--target", "http://x", "--workload", "agent-load"]) == 1
+    assert "needs --serve" in capsys.readouterr().err
+
+
+def test_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("word word word")
+    with serving(Script()) as server:
+        command = [
+            "quality",
+            "--target",
+            server.url,
+            "--dialect",
+            "sessile",
+            "--workload",
+            "agent-load",
+            "--sessions",
+            "1",
+        ]
+        command += ["--reference", "cold", "--max-tokens", "4", "--perplexity", str(text), "--out", str(tmp_path)]
+        assert main([*command, "--require-agreement", "1.0"]) == 0
+        assert main([*command[:2], server.url, "--dialect", "openai", *command[5:]]) == 1
+    record = json.loads((tmp_path / "quality.json").read_text())
+    assert record["agreement"]["identical"] == 1.0 and record["agreement"]["answers"] == 6
+    assert record["target_quality"]["tool_calls"]["called"] == 0.0
+    assert "no way to leave its cache out" in capsys.readouterr().err
+
+
+def test_convert_and_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = tmp_path / "w.jsonl"
+    assert main(["convert", str(SAMPLES / "claude.jsonl"), str(result), "--to", "native"]) == 0
+    assert main(["convert", str(result), str(tmp_path / "w.json"), "--to", "otel"]) == 0
+    assert "native to otel: 1 sessions, 5 turns" in capsys.readouterr().out
+    assert main(["schema"]) == 0
+    assert json.loads(capsys.readouterr().out)["$ref"].endswith("RunRecord")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--workload", "nobody"], "there are: agent-load"),
+        (["--workload", "missing.jsonl"], "no file missing.jsonl"),
+        (["--workload", "agent-load", "--slo", "fast"], "not a bound"),
+        (["--workload", "agent-load", "--extra", "["], "--extra is not"),
+        (["--workload", "agent-load", "--header", "x"], "NAME=VALUE"),
+        (["--workload", "agent-load", "--limits", "many"], "PARAMETERS,BYTES"),
+        (["--workload", "agent-load"], "answers at"),
+    ],
+)
+def test_errors_are_told_in_a_sentence(
+    flags: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "--target", "http://127.0.0.1:9", "--out", str(tmp_path), *flags]) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_overhead(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["overhead", "--sessions", "2", "--seconds", "1"]) == 0
+    assert "2 sessions of a null server" in capsys.readouterr().out
+
+
+def test_a_servers_flag_is_swept_by_starting_it_with_each_value() -> None:
+    spec = TargetSpec(serve="sessile", serve_flags=("--dtype", "float32"))
+    workload = synthetic_workload("w", preset("agent-load"), sessions=1, seed=0)
+    plan = Measurement(
+        label="x",
+        workload=workload,
+        adjustments=Adjustments(),
+        load=LoadShape(),
+        judgement=Judgement(),
+        git_revision="x",
+    )
+    changed, labelled = point_at("threads", "2", spec, plan)
+    assert changed.serve_flags == ("--dtype", "float32", "--threads", "2") and labelled.label == "threads 2"
+    same, loaded = point_at("concurrency", "8", spec, plan)
+    assert same == spec and loaded.load.concurrency == 8
+    with pytest.raises(BenchError, match="not a number"):
+        point_at("rate", "fast", spec, plan)

@@ -1,0 +1,207 @@
+"""Records, comparisons, tables and plots."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+from rich.console import Console
+
+from sessile.bench_agent.commands.compare import write_comparison
+from sessile.bench_agent.errors import CompareError
+from sessile.bench_agent.load.overhead import Overhead
+from sessile.bench_agent.load.runner import Ended
+from sessile.bench_agent.load.shape import LoadShape
+from sessile.bench_agent.metrics.machine import Hardware, MachineLoad
+from sessile.bench_agent.metrics.process_usage import ProcessUsage
+from sessile.bench_agent.metrics.records import RepeatRecord, SessionRecord, TurnRecord
+from sessile.bench_agent.metrics.roofline import MachineRates, limits
+from sessile.bench_agent.metrics.slo import Slo
+from sessile.bench_agent.metrics.summary import Judgement, summarise
+from sessile.bench_agent.quality.agreement import Agreement
+from sessile.bench_agent.report.comparison import check_comparable, distinct_labels, warnings_of
+from sessile.bench_agent.report.knee import knee_of, plot_knee
+from sessile.bench_agent.report.plots import read_turns
+from sessile.bench_agent.report.record import (
+    TURNS_FILE,
+    ClientOverhead,
+    Provenance,
+    RunRecord,
+    ServerFacts,
+    WorkloadFacts,
+    read_record,
+    record_schema,
+    write_record,
+)
+from sessile.bench_agent.report.standard import StandardReport, write_standard_report
+from sessile.bench_agent.report.table import markdown_table, print_table
+from sessile.bench_agent.workload.adjust import Adjustments
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def turns_of(speed: float) -> list[TurnRecord]:
+    return [
+        TurnRecord(
+            repeat=repeat, session=f"s{n}", turn=t, first=t == 0, started_s=t * speed, ended_s=(t + 0.9) * speed,
+            arrivals_s=tuple(0.2 * speed + 0.02 * speed * i for i in range(8)), arrived_tokens=(1,) * 8,
+            prompt_tokens=1000 + 100 * t, completion_tokens=8, cached_tokens=900, reusable_share=0.9,
+            by_source={"computed": 100 + 100 * t, "device": 900},
+        )
+        for repeat in range(2) for n in range(3) for t in range(4)
+    ]  # fmt: skip
+
+
+def record(label: str = "one", speed: float = 1.0, **changes: Any) -> RunRecord:
+    sessions = [SessionRecord(repeat=r, session=f"s{n}", started_s=0, ended_s=4 * speed, turns=4, ok=True)
+                for r in range(2) for n in range(3)]  # fmt: skip
+    repeats = (RepeatRecord(repeat=0, wall_s=4 * speed), RepeatRecord(repeat=1, wall_s=4.1 * speed))
+    server = ServerFacts(
+        name="srv", version="1", model="m", quantisation="bf16", flags=(), address="http://127.0.0.1:1", wire="http",
+        dialect="openai", start_s=2.0,
+    )  # fmt: skip
+    base: dict[str, Any] = {
+        "label": label, "complete": True, "ended": Ended.DONE,
+        "provenance": Provenance(
+            created_at="2026-01-01T00:00:00+00:00", server=server,
+            hardware=Hardware(cpu="c", cores=2, memory_bytes=2**34, accelerators=(), system="Linux", python="3.11"),
+            machine_load=MachineLoad(load_average_before=(0.1, 0.1, 0.1), other_cpu_share=0.01),
+            git_revision="abc", harness_version="0",
+        ),
+        "workload": WorkloadFacts(name="w", format="synthetic", sha256="f" * 64, source_sha256="", seed=0, sessions=3,
+                                  turns=12, adjustments=Adjustments(), notes=()),
+        "load": LoadShape(concurrency=2, repeats=2),
+        "summary": summarise(turns_of(speed), sessions, repeats, Judgement(slo=Slo(ttft=0.5))),
+        "repeats": repeats, "client": ClientOverhead(lag=None, null_server_p99_s=0.001),
+        "server_process": ProcessUsage(peak_memory_bytes=10**9, cpu_s=3.0, wall_s=4.0, processes=2),
+        "limits": limits(MachineRates(gemm_flops=1e12, stream_bytes=3e10, threads=2), parameters=1e8, weight_bytes=2e8),
+    }  # fmt: skip
+    return RunRecord(**(base | changes))
+
+
+def changed_server(one: RunRecord, **changes: Any) -> RunRecord:
+    server = msgspec.structs.replace(one.provenance.server, **changes)
+    return msgspec.structs.replace(one, provenance=msgspec.structs.replace(one.provenance, server=server))
+
+
+def test_a_record_is_read_as_it_was_written_and_fits_its_schema(tmp_path: Path) -> None:
+    path = write_record(record(), tmp_path)
+    assert read_record(tmp_path) == read_record(path) == record()
+    jsonschema.validate(json.loads(path.read_text()), record_schema())
+
+
+def test_the_schema_in_the_docs_is_the_one_of_the_code() -> None:
+    kept = ROOT / "docs" / "benchmarks" / "record.schema.json"
+    assert json.loads(kept.read_text()) == record_schema(), (
+        "run: bench-agent schema > docs/benchmarks/record.schema.json"
+    )
+
+
+def test_what_is_no_record(tmp_path: Path) -> None:
+    with pytest.raises(CompareError, match="cannot be read"):
+        read_record(tmp_path)
+    (tmp_path / "record.json").write_text('{"schema": 1}')
+    with pytest.raises(CompareError, match="not a record"):
+        read_record(tmp_path)
+
+
+@pytest.mark.parametrize("field", ["name", "version", "model", "quantisation", "flags"])
+def test_a_record_without_its_provenance_cannot_be_compared(field: str) -> None:
+    with pytest.raises(CompareError, match=f"lacks .*{field.removesuffix('s')}"):
+        check_comparable([changed_server(record(), **{field: None})])
+
+
+def test_other_workloads_and_loads_are_refused() -> None:
+    one = record()
+    check_comparable([one, record("two", 2.0)])
+    other = msgspec.structs.replace(one.workload, sha256="0" * 64)
+    with pytest.raises(CompareError, match="another workload"):
+        check_comparable([one, msgspec.structs.replace(one, workload=other)])
+    with pytest.raises(CompareError, match="concurrency 8 and 2"):
+        check_comparable([one, msgspec.structs.replace(one, load=LoadShape(concurrency=8, repeats=2))])
+
+
+def test_a_reader_is_warned() -> None:
+    busy = MachineLoad(load_average_before=(9, 9, 9), other_cpu_share=0.5)
+    noisy = msgspec.structs.replace(
+        record("noisy", complete=False, ended=Ended.INTERRUPTED),
+        provenance=msgspec.structs.replace(record().provenance, machine_load=busy),
+    )
+    found = " ".join(warnings_of([record(), changed_server(noisy, quantisation="q4")]))
+    lucky = msgspec.structs.replace(
+        record().summary, hit_rates=msgspec.structs.replace(record().summary.hit_rates, server=0.99)
+    )
+    assert "its cache was not empty" in " ".join(warnings_of([record(summary=lucky)]))
+    assert "partial" in found and "50%" in found and "quantisations differ" in found
+    assert warnings_of([record(), record("two")]) == []
+    assert [one.label for one in distinct_labels([record(), record()])] == ["one", "one (2)"]
+
+
+def test_a_comparison_writes_a_page_with_its_plots(tmp_path: Path) -> None:
+    records = [record("fast"), record("slow", 3.0)]
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for folder, speed in zip(folders, (1.0, 3.0), strict=True):
+        folder.mkdir()
+        lines = b"".join(msgspec.json.encode(turn) + b"\n" for turn in turns_of(speed))
+        (folder / TURNS_FILE).write_bytes(lines + b'{"repeat": 1, "ses')
+    assert len(read_turns(folders[0])) == 24
+    page = write_comparison(records, folders, tmp_path / "out").read_text()
+    assert page.count("data:image/png;base64,") == 4
+    assert "fast" in page and "git revision" in page and 'class="best"' in page
+    for name in ("ttft", "turns", "speed", "tokens"):
+        assert (tmp_path / "out" / f"{name}.png").stat().st_size > 5000
+
+
+def test_a_comparison_without_turns_has_the_plots_that_it_can(tmp_path: Path) -> None:
+    page = write_comparison([record()], [tmp_path], tmp_path / "out").read_text()
+    assert page.count("data:image/png;base64,") == 2
+
+
+def test_tables() -> None:
+    console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    print_table([record("fast"), record("slow", 2.0)], console)
+    shown = console.export_text()
+    console.file.close()
+    assert "TTFT, later turns, p50" in shown and "200 ms" in shown and "400 ms" in shown
+    assert "device 21,600" in shown and "limit of this machine" in shown
+    lines = markdown_table([record("fast"), record("slow", 2.0)]).splitlines()
+    assert lines[0] == "| | fast | slow |"
+    assert "**200 ms (200–200)**" in next(line for line in lines if line.startswith("| TTFT, later turns, p50"))
+
+
+def test_the_standard_report_tells_what_was_left_out(tmp_path: Path) -> None:
+    found = Agreement(
+        answers=6, identical=1.0, before_difference=1.0, unit="tokens", compared_logprobs=9,
+        mean_logprob_difference=0.0, largest_logprob_difference=0.0, first_differences=(),
+    )  # fmt: skip
+    overhead = Overhead(
+        sessions=64, turns=100, pieces=4800, pieces_per_s=2000.0, ttft_p50_s=0.001, ttft_p99_s=0.002,
+        piece_p50_s=0.0002, piece_p99_s=0.001,
+    )  # fmt: skip
+    report = StandardReport(
+        compared=(record("gRPC"), record("HTTP", 1.1)), swept=(record("1"), record("2", 0.6)), points=("1", "2"),
+        knee=1,
+        agreement=found, overhead=overhead, left_out=("8 sessions",),
+    )  # fmt: skip
+    plot_knee("sessions at a time", report.points, report.swept, tmp_path)
+    text = write_standard_report(report, tmp_path).read_text()
+    assert "Left out, for want of time: 8 sessions." in text and "| 2 (knee) |" in text
+    assert "![knee](knee.png)" in text and "![ttft]" not in text
+    assert "100.0% of 6 answers identical" in text and "2.00 ms" in text and "1000 GFLOP/s" in text
+
+
+def test_the_knee_is_where_more_brings_little() -> None:
+    assert knee_of([1, 2, 4, 8, 16], [10, 20, 38, 41, 42]) == 2
+    assert knee_of([1, 2], [1, 2]) is None
+    assert knee_of([1, 2, 3], [5, 4, 3]) is None
+
+
+@pytest.mark.parametrize("points", [["1", "2", "4"], ["a", "b", "c"]])
+def test_a_knee_plot(points: list[str], tmp_path: Path) -> None:
+    records = [record("1", 1.0), record("2", 0.5), record("4", 0.45)]
+    path, knee = plot_knee("sessions at a time", points, records, tmp_path)
+    assert path.stat().st_size > 5000 and knee == 1

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from scripted_openai import Script, ScriptedServer
+
+from sessile.bench_agent.driver.ask import Ask, Sampling
+from sessile.bench_agent.driver.observation import Observation
+from sessile.bench_agent.driver.openai_http import OpenAiDriver
+from sessile.bench_agent.errors import TargetError
+from sessile.bench_agent.targets import launchers
+from sessile.bench_agent.targets.launchers import LAUNCHERS, ServeRequest, launcher_named
+from sessile.bench_agent.targets.server_process import LaunchPlan, ServerProcess, free_port
+from sessile.bench_agent.targets.target import TargetSpec, reach
+
+ASK = Ask(index=0, text="hi", sampling=Sampling(max_tokens=1))
+_SERVER = """
+import http.server, sys, time
+time.sleep(0.3)
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers(); self.wfile.write(b"{}")
+    def log_message(self, *args): pass
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def request(tmp_path: Path, **more: object) -> ServeRequest:
+    return ServeRequest(**({"model": "m.gguf", "flags": (), "wire": "http", "folder": tmp_path} | more))
+
+
+async def test_a_server_is_started_waited_for_and_stopped(tmp_path: Path) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    plan = LaunchPlan("small", (sys.executable, "-c", _SERVER, str(port)), url, url, tmp_path / "small.log")
+    server = ServerProcess(plan)
+    await server.start()
+    assert server.start_s is not None and server.start_s >= 0.3
+    assert server.pid > 0
+    await server.stop()
+    await server.stop()
+    with pytest.raises(TargetError, match="not been started"):
+        _ = server.pid
+
+
+async def test_a_server_that_ends_while_starting_shows_its_last_words(tmp_path: Path) -> None:
+    command = (sys.executable, "-c", "import sys; sys.exit('no such model')")
+    plan = LaunchPlan("broken", command, "http://127.0.0.1:9", "http://127.0.0.1:9", tmp_path / "broken.log")
+    with pytest.raises(TargetError, match=r"ended with 1(.|\n)*no such model"):
+        await ServerProcess(plan).start()
+
+
+async def test_a_server_that_is_never_ready(tmp_path: Path) -> None:
+    command = (sys.executable, "-c", "import time; time.sleep(60)")
+    plan = LaunchPlan("slow", command, "http://127.0.0.1:9", "http://127.0.0.1:9", tmp_path / "slow.log", 0.2)
+    with pytest.raises(TargetError, match="not ready in"):
+        await ServerProcess(plan).start()
+
+
+def test_missing_programs_give_the_install_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(launchers, "_has_module", lambda python, module: False)
+    for name, said in (
+        ("llama-server", "build llama.cpp"),
+        ("llama-cpp-python", "pip install"),
+        ("vllm", "pip install vllm"),
+    ):
+        with pytest.raises(TargetError, match="not installed") as caught:
+            launcher_named(name).plan(request(tmp_path))
+        assert said in str(caught.value)
+    with pytest.raises(TargetError, match="sessile, llama-server"):
+        launcher_named("nobody")
+
+
+def test_commands_have_the_stated_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launchers, "_has_module", lambda python, module: True)
+    for name in ("sessile", "llama-cpp-python", "vllm"):
+        plan = launcher_named(name).plan(request(tmp_path, flags=("--threads", "2"), python="py"))
+        assert plan.command[0] == "py" and plan.command[-2:] == ("--threads", "2")
+        assert "m.gguf" in plan.command
+    grpc = launcher_named("sessile").plan(request(tmp_path, wire="grpc", model=None))
+    assert grpc.address.startswith("grpc://") and grpc.ready_url.endswith("/ready") and "--model" not in grpc.command
+    with pytest.raises(TargetError, match="no model of its own"):
+        launcher_named("vllm").plan(request(tmp_path, model=None))
+    assert {known.dialect for known in LAUNCHERS} == {"sessile", "llama-server", "llama-cpp-python", "vllm"}
+
+
+async def test_a_server_is_asked_who_it_is(tmp_path: Path) -> None:
+    async with ScriptedServer(Script(owned_by="sessile")) as server:
+        async with reach(TargetSpec(address=server.url, server_flags=("--x",)), tmp_path) as target:
+            assert (target.facts.dialect, target.facts.version, target.facts.model) == (
+                "sessile",
+                "7",
+                "scripted-model",
+            )
+            assert target.facts.flags == ("--x",) and target.pid is not None
+            assert target.facts.own_cache
+            assert isinstance(target.driver, OpenAiDriver)
+            await target.driver.conversation("s").turn(ASK, Observation())
+            assert server.served[0].headers["x-sessile-tenant"].startswith("cold-bench-")
+        async with reach(TargetSpec(address=server.url, own_cache=False), tmp_path) as target:
+            assert not target.facts.own_cache
+        async with reach(TargetSpec(address=server.url, dialect="vllm", model="other"), tmp_path) as target:
+            assert (target.facts.dialect, target.facts.model) == ("vllm", "other")
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (TargetSpec(), "name one server"),
+        (TargetSpec(address="http://127.0.0.1:9"), "answers at"),
+        (TargetSpec(address="ftp://x"), "no address"),
+        (TargetSpec(address="http://a", serve="vllm"), "name one server"),
+    ],
+)
+async def test_what_cannot_be_reached(spec: TargetSpec, said: str, tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match=said):
+        async with reach(spec, tmp_path):
+            pass

@@ -1,0 +1,47 @@
+"""The traces that lie beside the repository, where they do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sessile.bench_agent.traces.formats import read_workload
+from sessile.bench_agent.traces.source import BadLines
+from sessile.bench_agent.workload.plan import BlocksPrompt, TextPrompt, Workload
+
+TRACES = Path(__file__).resolve().parents[4] / "shared" / "traces"
+
+
+def trace(name: str) -> Workload:
+    path = TRACES / name
+    if not path.exists():
+        pytest.skip("the shared traces are not beside this checkout")
+    return read_workload(path, BadLines())
+
+
+@pytest.mark.parametrize(("name", "sessions"), [("miniswe", 11), ("magagent", 10)])
+def test_text_traces(name: str, sessions: int) -> None:
+    workload = trace(name)
+    assert workload.format == "text"
+    assert len(workload.sessions) == sessions
+    prompts = [turn.prompt for session in workload.sessions for turn in session.turns]
+    assert all(isinstance(prompt, TextPrompt) and prompt.text for prompt in prompts)
+
+
+@pytest.mark.parametrize(
+    ("name", "requests", "reused"),
+    [("mooncake_conversation.jsonl", 12_031, 0.374), ("mooncake_synthetic.jsonl", 3_993, 0.651)],
+)
+def test_hash_traces_reuse_what_is_published(name: str, requests: int, reused: float) -> None:
+    workload = trace(name)
+    assert len(workload.sessions) == requests
+    seen: set[int] = set()
+    blocks = hits = 0
+    for session in workload.sessions:
+        prompt = session.turns[0].prompt
+        assert isinstance(prompt, BlocksPrompt)
+        blocks += len(prompt.hash_ids)
+        hits += sum(one in seen for one in prompt.hash_ids)
+        seen.update(prompt.hash_ids)
+    assert hits / blocks == pytest.approx(reused, abs=0.002)

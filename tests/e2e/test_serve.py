@@ -1,0 +1,181 @@
+"""``sessile serve`` as a process, on a tiny random model: turns over HTTP, bad input, faults, and its end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from byte_text import write_byte_tokenizer
+from server_process import ROOT, ServerProcess
+from tiny_llama import make_tiny_llama
+
+pytestmark = pytest.mark.timeout(300)
+FLAGS = ("--dtype", "float32", "--threads", "1", "--kv-memory-bytes", "16MiB", "--max-waiting", "50")
+GREEDY = {"temperature": 0, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = make_tiny_llama(tmp_path_factory.mktemp("model") / "tiny-llama")
+    write_byte_tokenizer(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("data"), "--model", str(model), *FLAGS) as server:
+        yield server
+
+
+def chat(server: ServerProcess, messages: list[dict[str, str]], **fields: object) -> httpx.Response:
+    body = {"messages": messages, "max_tokens": 12, **GREEDY, **fields}
+    return httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=60)
+
+
+def user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+def test_a_conversation_reuses_all_of_its_tokens(server: ServerProcess) -> None:
+    messages = [{"role": "system", "content": "You are brief. " * 10}, user("first")]
+    before = httpx.get(f"{server.url}/v1/cache/hit-rate").json()
+    known = 0
+    for turn in range(3):
+        answer = chat(server, messages).json()
+        usage = answer["usage"]
+        assert sum(usage["prompt_tokens_by_source"].values()) == usage["prompt_tokens"]
+        if turn:
+            assert usage["prompt_tokens_details"]["cached_tokens"] >= known - 1  # the last token was never an input
+        known = usage["prompt_tokens"] + usage["completion_tokens"]
+        messages += [{"role": "assistant", "content": answer["choices"][0]["message"]["content"]}, user(f"more {turn}")]
+    after = httpx.get(f"{server.url}/v1/cache/hit-rate").json()
+    assert after["prompt_tokens"] > before["prompt_tokens"]
+    assert sum(after["by_source"].values()) == after["prompt_tokens"]
+
+
+def test_a_stream_says_the_same(server: ServerProcess) -> None:
+    whole = chat(server, [user("say something")]).json()["choices"][0]["message"]["content"]
+    lines = chat(server, [user("say something")], stream=True).text.splitlines()
+    events = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+    assert "".join(event["choices"][0]["delta"].get("content") or "" for event in events) == whole
+    assert lines[-2] == "data: [DONE]"
+
+
+def test_logprobs_are_those_of_the_tokens(server: ServerProcess) -> None:
+    choice = chat(server, [user("x")], logprobs=True, top_logprobs=3, max_tokens=4).json()["choices"][0]
+    content = choice["logprobs"]["content"]
+    assert len(content) == 4
+    for entry in content:
+        assert entry["logprob"] <= 0
+        assert len(entry["top_logprobs"]) == 3
+        assert entry["token"] == entry["top_logprobs"][0]["token"]
+    said = bytes(byte for entry in content for byte in entry["bytes"])
+    assert said.decode("utf-8", "replace").startswith(choice["message"]["content"].rstrip("\ufffd"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "param"),
+    [
+        ({"messages": [user("long " * 3000)]}, 400, "messages"),
+        ({"max_tokens": 100_000}, 400, "max_tokens"),
+        ({"stop": [f"stop {index}" for index in range(2000)]}, 400, "stop"),
+        ({"stop": [""]}, 400, "stop[0]"),
+        ({"model": "another"}, 404, "model"),
+        ({"stop_token_ids": [999_999]}, 400, "stop_token_ids[0]"),
+        ({"metadata": {"x": "y" * 10_000_000}}, 413, None),
+    ],
+)
+def test_bad_input_is_told_and_the_server_goes_on(server: ServerProcess, fields, status, param) -> None:
+    response = chat(server, **({"messages": [user("x")]} | fields))
+    assert response.status_code == status, response.text
+    assert response.json()["error"]["param"] == param
+    assert chat(server, [user("x")]).status_code == 200
+
+
+def test_an_engine_that_is_killed_comes_back(server: ServerProcess) -> None:
+    expected = chat(server, [user("again")]).json()["choices"]
+    url = f"{server.url}/v1/chat/completions"
+    body = {"messages": [user("go on")], "max_tokens": 1500, "stream": True, **GREEDY}
+    with httpx.stream("POST", url, json=body, timeout=60) as response:
+        lines = response.iter_lines()
+        next(lines)
+        os.kill(server.engine_pid, signal.SIGKILL)
+        events = [line for line in lines if line.startswith("data: ")]
+    assert json.loads(events[-2][6:])["error"]["code"] == "engine_unavailable"
+    _until(lambda: httpx.get(f"{server.url}/ready").status_code == 200)
+    assert chat(server, [user("again")]).json()["choices"] == expected
+
+
+def test_what_is_taken_is_told(server: ServerProcess, model: Path, tmp_path: Path) -> None:
+    def serve(*flags: str) -> str:
+        command = [sys.executable, "-m", "sessile.server.app", "serve", "--model", str(model), *FLAGS, *flags]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / ".import-root")}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 1, done.stderr
+        assert "Traceback" not in done.stderr
+        return done.stderr
+
+    own = ("--data-dir", str(tmp_path / "data"))
+    assert "--http-port" in serve("--http-port", str(server.http_port), "--grpc-port", "0", *own)
+    assert "--grpc-port" in serve("--http-port", "0", "--grpc-port", str(server.grpc_port), *own)
+    assert "--data-dir" in serve("--http-port", "0", "--grpc-port", "0", "--data-dir", "/proc/nothing")
+    assert "--data-dir" in serve("--http-port", "0", "--grpc-port", "0", "--data-dir", str(server.data_dir))
+    assert chat(server, [user("x")]).status_code == 200
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_the_first_signal_drains_and_the_second_cancels(model: Path, tmp_path: Path, signals: int) -> None:
+    with ServerProcess(tmp_path / "data", "--model", str(model), *FLAGS) as server:
+        running = _LongTurn(server)
+        running.first.wait(60)
+        os.kill(server.pid, signal.SIGTERM)
+        _until(lambda: httpx.get(f"{server.url}/ready").status_code == 503)
+        refused = chat(server, [user("more")])
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+        if signals == 2:
+            os.kill(server.pid, signal.SIGTERM)
+        running.join(60)
+        assert server.wait() == 0
+        last = json.loads(running.events[-2])
+        assert running.events[-1] == "[DONE]"
+        assert ("error" in last) == (signals == 2), last
+        assert "Traceback" not in server.tail()
+
+
+class _LongTurn(threading.Thread):
+    """A stream that is read in the background."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        super().__init__(daemon=True)
+        self.first = threading.Event()
+        self.events: list[str] = []
+        self._server = server
+        self.start()
+
+    def run(self) -> None:
+        body = {"messages": [user("go on")], "max_tokens": 1000, "stream": True, **GREEDY}
+        with httpx.stream("POST", f"{self._server.url}/v1/chat/completions", json=body, timeout=60) as response:
+            for line in response.iter_lines():
+                if line.startswith("data: "):
+                    self.events.append(line[6:])
+                    self.first.set()
+
+
+def _until(condition) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with contextlib.suppress(httpx.TransportError):
+            if condition():
+                return
+        time.sleep(0.02)
+    raise AssertionError("it did not come to pass")

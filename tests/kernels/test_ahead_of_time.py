@@ -1,0 +1,84 @@
+"""Every kernel and configuration compiles for GPUs that are not here, without spills and within shared memory."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton", reason="Triton is not installed: its kernels are not compiled")
+
+ROOT = Path(__file__).resolve().parents[2]
+ARCHITECTURES = (80, 90, 100)
+
+
+@pytest.fixture(scope="module")
+def compilers(tmp_path_factory: pytest.TempPathFactory) -> dict[int, tuple[subprocess.Popen[str], Path]]:
+    """One process an architecture, all started at once: each would use one core alone. Triton keeps its results."""
+    folder = tmp_path_factory.mktemp("resources")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / ".import-root"), "OMP_NUM_THREADS": "1"}
+    environment.pop("TRITON_INTERPRET", None)
+    started = {}
+    for architecture in ARCHITECTURES:
+        report = folder / f"{architecture}.json"
+        command = [sys.executable, "-m", "sessile.kernels.ahead_of_time", str(architecture), "--json", str(report)]
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT
+        )
+        started[architecture] = (process, report)
+    return started
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_kernels_compile(compilers: dict[int, tuple[subprocess.Popen[str], Path]], architecture: int) -> None:
+    process, report = compilers[architecture]
+    output, _ = process.communicate(timeout=280)
+    assert process.returncode == 0, "\n".join(line for line in output.splitlines() if "FAILS" in line) or output
+    found = {entry["kernel"] for entry in json.loads(report.read_text())}
+    assert found == KERNELS, "the catalogue does not launch every kernel"
+
+
+KERNELS = {
+    "add_rms_norm",
+    "argmax",
+    "copy_prefix",
+    "copy_runs",
+    "decode",
+    "dequantise",
+    "down",
+    "extend",
+    "gate_up",
+    "gated_linear",
+    "linear",
+    "merge_splits",
+    "rms_norm",
+    "rotary_kv_write",
+    "sample",
+    "silu_mul",
+    "sum_choices",
+    "verify_drafts",
+}
+
+
+def test_the_list_of_kernels_is_complete() -> None:
+    """Every kernel of a ``triton.py`` that is launched (its name starts with one underscore) is in the list."""
+    launched = set()
+    for file in sorted((ROOT / "kernels").glob("*/triton.py")):
+        text = file.read_text()
+        launched |= {name for name in _kernels(text) if f"{name}[" in text}
+    assert {name.lstrip("_") for name in launched} == KERNELS
+
+
+def _kernels(text: str) -> list[str]:
+    lines = text.splitlines()
+    return [
+        line.removeprefix("def ").split("(")[0]
+        for before, line in itertools.pairwise(lines)
+        if before.startswith("@triton.jit") and line.startswith("def ")
+    ]

@@ -1,0 +1,234 @@
+"""The engine with tiers below the pool, on the checksum model: what comes back from a tier is what went there."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from checksum_model import VOCAB, ChecksumModel, continuation
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sessile.server.engine.core import EngineCore
+from sessile.server.engine.engine_config import EngineConfig
+from sessile.server.engine.lower_tiers import TierSetup, open_lower_tiers
+from sessile.server.engine.messages import FinishReason, SubmitTurn, TurnOutput
+from sessile.server.engine.sampling_params import SamplingParams
+from sessile.sessions.cache.cost_model import Calibration
+from sessile.sessions.errors import ConfigError
+
+BLOCK = 16
+BLOCK_BYTES = 2 * BLOCK * 2 * 4
+LOADING_IS_CHEAP = Calibration(prefill=(1.0, 1.0, 0.0), loads={"host": (1e-6, 1e-12), "disk": (1e-6, 1e-12)})
+COMPUTING_IS_CHEAP = Calibration(prefill=(1e-9, 1e-9, 0.0), loads={"host": (1.0, 1.0), "disk": (1.0, 1.0)})
+
+
+class Engine:
+    """An engine core with tiers, stepped until its turns end."""
+
+    def __init__(
+        self,
+        num_blocks: int,
+        host_blocks: int = 0,
+        disk: Path | None = None,
+        calibration: Calibration = LOADING_IS_CHEAP,
+        weights: str = "w",
+    ) -> None:
+        config = EngineConfig(
+            kv_memory_bytes=num_blocks * BLOCK_BYTES,
+            host_memory_bytes=host_blocks * BLOCK_BYTES,
+            disk_path=str(disk) if disk is not None else "",
+            disk_quota_bytes=2**20,
+            max_sequences=4,
+        )
+        self.core = EngineCore(
+            config,
+            ChecksumModel(),
+            torch.device("cpu"),
+            itertools.count().__next__,
+            weights,
+            TierSetup(partial(open_lower_tiers, config), lambda model, kv_cache, tiers: calibration),
+        )
+        self.tokens: dict[str, list[int]] = {}
+        self.last: dict[str, TurnOutput] = {}
+        self._names = itertools.count()
+
+    def submit(self, prompt: list[int], max_tokens: int = 3, salt: str = "") -> str:
+        turn_id = str(next(self._names))
+        params = SamplingParams(temperature=0.0, max_tokens=max_tokens)
+        self.core.submit(SubmitTurn(turn_id=turn_id, token_ids=prompt, sampling=params, cache_salt=salt))
+        return turn_id
+
+    def step(self) -> None:
+        if self.core.only_loads:
+            time.sleep(0.0002)  # a real thread loads
+        for output in self.core.step():
+            self.tokens.setdefault(output.turn_id, []).extend(output.token_ids)
+            if output.finish_reason is not None:
+                self.last[output.turn_id] = output
+        self.core.check_integrity()
+
+    def run(self) -> None:
+        for _ in range(20000):
+            if not self.core.has_work:
+                return
+            self.step()
+        raise AssertionError("the engine wedged")
+
+    def complete(self, prompt: list[int], **kwargs) -> TurnOutput:
+        turn_id = self.submit(prompt, **kwargs)
+        self.run()
+        assert self.tokens[turn_id] == continuation(prompt, len(self.tokens[turn_id]))
+        return self.last[turn_id]
+
+
+def prompt(length: int, seed: int = 0) -> list[int]:
+    return [(seed * 31 + i * i + 5 * i) % VOCAB for i in range(length)]
+
+
+def test_what_leaves_the_pool_comes_back_from_host() -> None:
+    """llama.cpp #22756, #22746: N + 1 agents on N slots computed everything again."""
+    engine = Engine(num_blocks=24, host_blocks=200)
+    for seed in range(4):
+        engine.complete(prompt(200, seed))
+    sources = engine.complete([*prompt(200, 0), 1, 2]).usage.tokens_by_source
+    assert sources.total == 202
+    assert sources.host + sources.device == 192
+    assert sources.host > 0
+    assert sources.computed == 10
+    engine.core.close()
+
+
+def test_a_restart_finds_its_blocks_on_disk(tmp_path: Path) -> None:
+    """LMCache #562, #1175, #1788, #2136; llama.cpp #26676: reuse is proven after a restart."""
+    before = Engine(num_blocks=64, disk=tmp_path / "kv")
+    before.complete(prompt(300), max_tokens=20)
+    before.core.close()
+    after = Engine(num_blocks=64, disk=tmp_path / "kv")
+    longer = [*prompt(300), *continuation(prompt(300), 20), 5, 6]
+    sources = after.complete(longer).usage.tokens_by_source
+    assert sources.disk == 304
+    assert sources.computed == 322 - 304
+    again = after.complete(longer).usage.tokens_by_source
+    assert again.device == 321, "what was loaded is in the tree"
+    after.core.close()
+
+
+def test_another_models_blocks_are_never_read(tmp_path: Path) -> None:
+    before = Engine(num_blocks=64, disk=tmp_path / "kv", weights="one")
+    before.complete(prompt(300))
+    before.core.close()
+    after = Engine(num_blocks=64, disk=tmp_path / "kv", weights="two")
+    assert after.complete(prompt(300)).usage.tokens_by_source.computed == 300
+    after.core.close()
+
+
+def test_tenants_share_no_tier(tmp_path: Path) -> None:
+    engine = Engine(num_blocks=24, host_blocks=100, disk=tmp_path / "kv")
+    engine.complete(prompt(200), salt="one")
+    engine.complete(prompt(300, 7), salt="two")  # pushes the first out of the pool
+    assert engine.complete(prompt(200), salt="two").usage.tokens_by_source.computed == 200
+    assert engine.complete(prompt(200), salt="one").usage.tokens_by_source.computed < 20
+    engine.core.close()
+
+
+def test_what_is_cheaper_to_compute_is_computed() -> None:
+    """SGLang #26305: a hit in the slow tier lost to computing it."""
+    engine = Engine(num_blocks=24, host_blocks=200, calibration=COMPUTING_IS_CHEAP)
+    for seed in range(4):
+        engine.complete(prompt(200, seed))
+    sources = engine.complete(prompt(200, 0)).usage.tokens_by_source
+    assert sources.host == 0
+    engine.core.close()
+
+
+def test_damaged_and_truncated_segments_are_computed_again(tmp_path: Path) -> None:
+    before = Engine(num_blocks=64, disk=tmp_path / "kv")
+    before.complete(prompt(300))
+    before.core.close()
+    segments = [path for path in (tmp_path / "kv").rglob("*") if path.is_file() and path.stat().st_size >= BLOCK_BYTES]
+    assert segments
+    damaged = 0
+    for path in segments:
+        content = bytearray(path.read_bytes())
+        if len(content) > 4 * BLOCK_BYTES:
+            content[2 * BLOCK_BYTES + 9] ^= 1
+            path.write_bytes(content[: len(content) // 2])
+            damaged += 1
+    assert damaged
+    after = Engine(num_blocks=64, disk=tmp_path / "kv")
+    sources = after.complete(prompt(300)).usage.tokens_by_source
+    assert sources.total == 300
+    assert sources.computed > 0
+    after.core.close()
+
+
+def test_a_turn_aborted_while_it_loads_gives_everything_back(tmp_path: Path) -> None:
+    before = Engine(num_blocks=64, disk=tmp_path / "kv")
+    before.complete(prompt(300))
+    before.core.close()
+    after = Engine(num_blocks=64, disk=tmp_path / "kv")
+    turn_id = after.submit(prompt(300))
+    after.core.step()
+    after.core.abort(turn_id)
+    after.run()
+    assert after.last[turn_id].finish_reason is FinishReason.ABORTED
+    assert after.core.stats().used_blocks == 0
+    assert after.complete(prompt(300)).usage.tokens_by_source.computed < 20
+    after.core.close()
+
+
+def test_others_go_on_while_a_turn_loads_and_followers_wait_for_it(tmp_path: Path) -> None:
+    before = Engine(num_blocks=64, disk=tmp_path / "kv")
+    before.complete(prompt(300))
+    before.core.close()
+    after = Engine(num_blocks=64, disk=tmp_path / "kv")
+    names = [after.submit(prompt(300)), after.submit([*prompt(300), 9]), after.submit(prompt(50, 3))]
+    after.run()
+    by_name = [after.last[name].usage.tokens_by_source for name in names]
+    assert by_name[0].disk == 288
+    assert by_name[1].disk == 0
+    assert by_name[1].in_flight == 288
+    assert by_name[2].computed == 50
+    after.core.close()
+
+
+def test_two_engines_on_one_folder_are_refused(tmp_path: Path) -> None:
+    first = Engine(num_blocks=64, disk=tmp_path / "kv")
+    with pytest.raises(ConfigError) as raised:
+        Engine(num_blocks=64, disk=tmp_path / "kv")
+    assert raised.value.remedy
+    first.core.close()
+
+
+TURNS = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(1, 90), st.integers(1, 20), st.integers(0, 6), st.booleans()),
+    min_size=2,
+    max_size=10,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(turns=TURNS, num_blocks=st.integers(9, 16), host_blocks=st.integers(0, 12))
+def test_any_load_over_small_tiers_gives_each_turn_its_own_tokens(turns, num_blocks: int, host_blocks: int) -> None:
+    engine = Engine(num_blocks=num_blocks, host_blocks=max(1, host_blocks))
+    expected: dict[str, list[int]] = {}
+    for family, length, count, steps, aborted in turns:
+        turn_id = engine.submit(prompt(length, family), max_tokens=count)
+        expected[turn_id] = continuation(prompt(length, family), min(count, engine.core.context_length - length))
+        for _ in range(steps):
+            engine.step()
+        if aborted:
+            engine.core.abort(turn_id)
+    engine.run()
+    for turn_id, tokens in expected.items():
+        last, got = engine.last[turn_id], engine.tokens.get(turn_id, [])
+        assert got == tokens[: len(got)]
+        assert last.finish_reason is FinishReason.ABORTED or got == tokens
+        assert last.usage.tokens_by_source.total == last.usage.prompt_tokens
+    assert engine.core.stats().used_blocks == 0
+    engine.core.close()
