@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import secrets
 import shlex
+import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from .. import event_loop
 from ..errors import BenchError
 from ..load.overhead import Overhead, measure_overhead
 from ..load.shape import LoadShape
@@ -73,8 +75,9 @@ def execute(given: argparse.Namespace) -> int:
     records = given.out / "records"
     records.mkdir(parents=True, exist_ok=True)
     limits = None if given.limits == "none" else model_limits(given.limits)
-    run = _ReportRun(given, records, limits)
-    asyncio.run(run.run())
+    with tempfile.TemporaryDirectory(prefix="bench-agent-") as scratch:
+        run = _ReportRun(given, records, Path(scratch), limits)
+        event_loop.run(run.run())
     if not run.compared:
         raise BenchError("nothing was measured in time", remedy="give it more: --budget SECONDS")
     write_comparison(run.compared, run.folders, given.out)
@@ -100,6 +103,7 @@ class _ReportRun:
 
     given: argparse.Namespace
     records: Path
+    scratch: Path
     limits: Limits | None
     compared: list[RunRecord] = field(default_factory=list)
     folders: list[Path] = field(default_factory=list)
@@ -114,6 +118,7 @@ class _ReportRun:
     async def run(self) -> None:
         """All steps. The server runs for the first ones only, so that it does not disturb the peer."""
         async with stop_on_signal() as self._stop:
+            await self._step("the harness", self._own_overhead)
             request = self._request(self.given.serve_flags, self.given.model, None)
             launcher = launcher_named("sessile")
             server = ServerProcess(launcher.plan(request))
@@ -130,7 +135,6 @@ class _ReportRun:
                 await server.stop()
             if self.given.peer is not None:
                 await self._step(self.given.peer, self._peer)
-            await self._step("the harness", self._own_overhead)
 
     async def _step(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         if self._stop.is_set() or time.monotonic() - self._began > self.given.budget:
@@ -177,13 +181,13 @@ class _ReportRun:
         )
         folder = self.records / _file_name(label)
         folder.mkdir(exist_ok=True)
-        async with reach(spec, folder) as target:
+        async with reach(spec, self.scratch) as target:
             with LiveProgress(label, workload.num_turns * load.repeats) as progress:
                 return await measure(plan, target, folder, watch=progress.turn, stop=self._stop)
 
     async def _cold_answers(self, address: str) -> None:
         workload, _ = self._workload(1, 2)
-        async with reach(TargetSpec(address=address), self.records) as target:
+        async with reach(TargetSpec(address=address), self.scratch) as target:
             answered = await converse(workload, target.driver.conversation, 32)
             again = await answer_again(answered, cold_conversations(target, secrets.token_hex(4)))
         self.agreement = agreement(answered, again)
@@ -211,7 +215,7 @@ class _ReportRun:
         )
 
     def _request(self, flags: str, model: str | None, python: str | None) -> ServeRequest:
-        return ServeRequest(model, tuple(shlex.split(flags)), "http", self.records, python)
+        return ServeRequest(model, tuple(shlex.split(flags)), "http", self.scratch, python)
 
 
 def _file_name(label: str) -> str:

@@ -15,7 +15,16 @@ import pytest
 from scripted_openai import Script, ScriptedServer
 
 from sessile.bench_agent.cli import main
+from sessile.bench_agent.commands.sweep import point_at
+from sessile.bench_agent.errors import BenchError
+from sessile.bench_agent.load.shape import LoadShape
+from sessile.bench_agent.measurement import Measurement
+from sessile.bench_agent.metrics.summary import Judgement
 from sessile.bench_agent.report.record import read_record
+from sessile.bench_agent.targets.target import TargetSpec
+from sessile.bench_agent.workload.adjust import Adjustments
+from sessile.bench_agent.workload.presets import preset
+from sessile.bench_agent.workload.synthetic import synthetic_workload
 
 SAMPLES = Path(__file__).parents[1] / "traces" / "samples"
 QUICK = ["--no-calibrate", "--null-seconds", "0", "--warm-up", "1", "--gap", "0"]
@@ -188,3 +197,22 @@ def test_errors_are_told_in_a_sentence(
 def test_overhead(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["overhead", "--sessions", "2", "--seconds", "1"]) == 0
     assert "2 sessions of a null server" in capsys.readouterr().out
+
+
+def test_a_servers_flag_is_swept_by_starting_it_with_each_value() -> None:
+    spec = TargetSpec(serve="sessile", serve_flags=("--dtype", "float32"))
+    workload = synthetic_workload("w", preset("agent-load"), sessions=1, seed=0)
+    plan = Measurement(
+        label="x",
+        workload=workload,
+        adjustments=Adjustments(),
+        load=LoadShape(),
+        judgement=Judgement(),
+        git_revision="x",
+    )
+    changed, labelled = point_at("threads", "2", spec, plan)
+    assert changed.serve_flags == ("--dtype", "float32", "--threads", "2") and labelled.label == "threads 2"
+    same, loaded = point_at("concurrency", "8", spec, plan)
+    assert same == spec and loaded.load.concurrency == 8
+    with pytest.raises(BenchError, match="not a number"):
+        point_at("rate", "fast", spec, plan)
