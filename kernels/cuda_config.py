@@ -1,4 +1,4 @@
-"""How the Triton kernels are cut for a GPU: one small table, chosen when a process starts, never tuned while serving."""
+"""How the Triton kernels are cut for a GPU: a small table, looked up when a process starts, never tuned in service."""
 
 from __future__ import annotations
 

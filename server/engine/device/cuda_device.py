@@ -13,7 +13,7 @@ from .interface import Event, Graph, Memory
 
 class _CudaEvent:
     def __init__(self) -> None:
-        self._event = torch.cuda.Event()
+        self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._event.record()
 
     def wait(self) -> None:
@@ -26,7 +26,7 @@ class CudaDevice:
     def __init__(self, torch_device: torch.device) -> None:
         index = torch_device.index if torch_device.index is not None else torch.cuda.current_device()
         self._device = torch.device("cuda", index)
-        self._copies = torch.cuda.Stream(self._device)
+        self._copies = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         self._graph_pool = torch.cuda.graph_pool_handle()
 
     @property
@@ -43,7 +43,7 @@ class CudaDevice:
         return _CudaEvent()
 
     def capture(self, work: Callable[[], tuple[Tensor, ...]]) -> tuple[Graph, tuple[Tensor, ...]]:
-        side = torch.cuda.Stream(self._device)
+        side = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(side):
             work()

@@ -81,7 +81,7 @@ class GraphRunner:
         if bucket is None or captured is None:
             if previous is not None:
                 raise ValueError("a step with prompts must know its tokens")
-            return self._launch_eagerly(arrays)
+            return self.launch_without_graph(arrays)
         self._buffers.write(arrays, bucket, previous)
         captured.graph.replay()
         rows = len(arrays.logits_rows)
@@ -93,7 +93,9 @@ class GraphRunner:
         token_ids: list[int] = ticket.host_token_ids.tolist()
         return token_ids
 
-    def _launch_eagerly(self, arrays: StepArrays) -> Ticket:
+    @torch.inference_mode()
+    def launch_without_graph(self, arrays: StepArrays) -> Ticket:
+        """Put a step in the stream launch by launch, whether it has a bucket or not."""
         batch = to_device(arrays, self._device.torch_device)
         hidden = self._model.forward(batch.token_ids, batch.attention, self._kv_cache.pool)
         if not len(arrays.logits_rows):

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from fake_device import FakeDevice
 from summing_model import SummingModel, next_token
 
@@ -37,8 +31,8 @@ class Rig:
         self.model.rows.clear()
 
     def arrays(self, contexts: list[list[int]], news: list[int]) -> StepArrays:
-        """The last ``news[i]`` tokens of ``contexts[i]`` are computed; the logits of the last row of each are wanted, or
-        of all where there are no more than a bucket's."""
+        """The last ``news[i]`` tokens of ``contexts[i]`` are computed. Logits of each one's last row are wanted, or of
+        all where they are no more than a bucket's."""
         counts = np.array(news, dtype=np.int32)
         lens = np.array([len(tokens) for tokens in contexts], dtype=np.int32)
         starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
@@ -164,5 +158,5 @@ def test_what_was_not_run_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(
             "\nnot run here, since there is no GPU: CUDA graphs, CUDA streams and events, pinned copies, compiled "
-            "kernels and their speed (run scripts/check_gpu on a machine with one)"
+            "kernels and their speed (run .ci/check-gpu on a machine with one)"
         )
