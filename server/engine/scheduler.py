@@ -219,7 +219,7 @@ class Scheduler:
             sequence.state = SequenceState.LOADING
             sequence.load_started = self._clock()
             self._loading.append(sequence)
-            self._transfer.start(sequence, sources, wanted, sequence.held.block_ids[len(match.blocks) :])
+            self._transfer.start(sequence, sources, wanted, len(match.blocks))
         else:
             self._run(sequence, match.num_tokens, {})
         return True
@@ -289,8 +289,7 @@ class Scheduler:
         key = sequence.packed(held.num_cached_tokens, sequence.num_computed)
         self._cache.commit(held, key, sequence.num_computed)
         if self._transfer is not None:
-            new = slice(held.num_matched_blocks, len(held.content_keys))
-            self._transfer.persist(held.content_keys[new], held.block_ids[new])
+            self._transfer.persist(held.content_keys, held.block_ids, held.num_matched_blocks)
         self._cache.release(held, sequence.packed(held.num_cached_tokens, sequence.num_computed), sequence.num_computed)
         sequence.held = None
         self._pool_is_full = False
