@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo serve test check lint types bench-kernels proto wheel clean
+.PHONY: help setup demo serve test check lint types bench bench-kernels proto wheel clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ -/'
@@ -35,6 +35,9 @@ types: $(STAMP)
 	$(BIN)/pyright
 
 check: lint types test ## ruff, mypy, pyright and the tests
+
+bench: $(STAMP) ## measure the server as agents use it, at most 10 minutes; results in docs/benchmarks
+	$(BIN)/bench-agent report --out docs/benchmarks $(BENCH_FLAGS)
 
 bench-kernels: $(STAMP) ## measure the kernels against this machine's limits
 	$(BIN)/python -m sessile.kernels.bench

@@ -257,6 +257,7 @@ async def _run(console: Console) -> None:
                 await demo.play(client)
         finally:
             server.stop()
+        console.print()
         for line in _summary(demo, start_s):
             console.print(f"[bold green]•[/] {line}")
 

@@ -60,8 +60,7 @@ async def measure(
     not even the warm-up succeeds.
     """
     stop = stop or asyncio.Event()
-    await warm_up(target.driver, plan.warm_up_turns)
-    prefill = await prefill_speed(target.driver, target.context_length) if plan.calibrate else None
+    prefill = await _prepare(plan, target, stop)
     busy = BusyMeter()
     server = None if target.pid is None else ProcessMeter(target.pid)
     if server is not None:
@@ -84,6 +83,23 @@ async def measure(
     record = _record(plan, target, outcome, usage, client, prefill, busy)
     write_record(record, folder)
     return record
+
+
+async def _prepare(plan: Measurement, target: Target, stop: asyncio.Event) -> PrefillFit | None:
+    """Warm-up and cold prompts, given up when ``stop`` is set."""
+
+    async def work() -> PrefillFit | None:
+        await warm_up(target.driver, plan.warm_up_turns)
+        return await prefill_speed(target.driver, target.context_length) if plan.calibrate else None
+
+    preparing, stopped = asyncio.ensure_future(work()), asyncio.ensure_future(stop.wait())
+    await asyncio.wait((preparing, stopped), return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if preparing.done():
+        return preparing.result()
+    preparing.cancel()
+    await asyncio.wait((preparing,))
+    return None
 
 
 def _record(

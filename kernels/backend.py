@@ -12,6 +12,7 @@ import torch
 from .cpu.build import BuildError, Progress, ensure_built
 from .cpu.features import VARIABLE, chosen_level
 from .cpu.library import CpuLibrary
+from .cuda_config import config_of
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +29,9 @@ OPS = (
     "moe",
 )
 _TORCH_ONLY = ("kv_copy", "moe")  # copies run at memory speed as they are; experts are made of the other ops
+
+
+_TORCH_ON_GPU = ("embedding",)  # a gather; many rows of a dense linear layer go through torch too, to cuBLAS
 
 
 class Implementation(enum.StrEnum):
@@ -59,6 +63,8 @@ def select(device_type: str = "cpu") -> Selection:
     On the CPU the C++ kernels are built if they are not in the cache (see ``prepare``), and take as many threads as
     torch has at this moment: call ``torch.set_num_threads`` before.
     """
+    if device_type == "cuda":
+        return _triton()
     if device_type != "cpu":
         return Selection(dict.fromkeys(OPS, Implementation.TORCH), f"plain torch on {device_type}")
     level = chosen_level()
@@ -70,6 +76,12 @@ def select(device_type: str = "cpu") -> Selection:
         return Selection(dict.fromkeys(OPS, Implementation.TORCH), _warn(str(error)))
     served = {op: Implementation.TORCH if op in _TORCH_ONLY else Implementation.CPU for op in OPS}
     return Selection(served, f"C++ kernels for {level.label}", library)
+
+
+def _triton() -> Selection:
+    config = config_of(torch.device("cuda", torch.cuda.current_device()))
+    served = {op: Implementation.TORCH if op in _TORCH_ON_GPU else Implementation.TRITON for op in OPS}
+    return Selection(served, f"Triton kernels as cut for sm_{config.architecture}, {config.arithmetic} arithmetic")
 
 
 def prepare(device_type: str, progress: Progress) -> Selection:

@@ -1,4 +1,4 @@
-"""How the Triton kernels are cut for a GPU: one small table, chosen when a process starts, never tuned while serving."""
+"""How the Triton kernels are cut for a GPU: a small table, looked up when a process starts, never tuned in service."""
 
 from __future__ import annotations
 
@@ -61,6 +61,7 @@ class CudaConfig:
     arithmetic: Arithmetic
     decode: AttentionTile
     extend: AttentionTile
+    deterministic: AttentionTile  # of both, in that mode
     split_keys: int  # deterministic: attention starts anew after so many keys, and merges in order
     skinny: Tile  # linear layers over few rows
     skinny_normed: Tile  # the same with a norm before it
@@ -84,7 +85,8 @@ _AMPERE = CudaConfig(
     num_processors=108,
     arithmetic=Arithmetic.FAST,
     decode=AttentionTile(rows=16, keys=64, num_warps=4, num_stages=5),
-    extend=AttentionTile(rows=128, keys=64, num_warps=8, num_stages=5),
+    extend=AttentionTile(rows=128, keys=32, num_warps=8, num_stages=5),
+    deterministic=AttentionTile(rows=64, keys=32, num_warps=8, num_stages=5),
     split_keys=1024,
     skinny=Tile(rows=16, columns=32, inner=256, num_warps=4, num_stages=3),
     skinny_normed=Tile(rows=16, columns=32, inner=128, num_warps=4, num_stages=5),
@@ -99,12 +101,19 @@ _HOPPER = replace(
     _AMPERE,
     architecture=90,
     num_processors=132,
+    extend=AttentionTile(rows=128, keys=64, num_warps=8, num_stages=5),
+    deterministic=AttentionTile(rows=64, keys=32, num_warps=4, num_stages=5),
     skinny=Tile(rows=16, columns=32, inner=256, num_warps=4, num_stages=4),
     gated=Tile(rows=16, columns=32, inner=128, num_warps=4, num_stages=4),
     wide=Tile(rows=128, columns=128, inner=64, num_warps=8, num_stages=3),
     experts_many=Tile(rows=128, columns=64, inner=64, num_warps=8, num_stages=3),
 )
-_BLACKWELL = replace(_HOPPER, architecture=100, num_processors=148)
+_BLACKWELL = replace(
+    _HOPPER,
+    architecture=100,
+    num_processors=148,
+    gated=Tile(rows=16, columns=32, inner=64, num_warps=4, num_stages=6),
+)
 _TABLE = {80: _AMPERE, 90: _HOPPER, 100: _BLACKWELL}
 
 
@@ -122,10 +131,14 @@ def config_for(architecture: int, arithmetic: Arithmetic, num_processors: int | 
         entry = replace(entry, num_processors=num_processors)
     if arithmetic is Arithmetic.FAST:
         return entry
-    attention = AttentionTile(rows=64, keys=32, num_warps=4, num_stages=5)
     wide = Tile(rows=64, columns=64, inner=64, num_warps=4, num_stages=3)
     return replace(
-        entry, arithmetic=arithmetic, decode=attention, extend=attention, wide=wide, experts_many=entry.experts_few
+        entry,
+        arithmetic=arithmetic,
+        decode=entry.deterministic,
+        extend=entry.deterministic,
+        wide=wide,
+        experts_many=entry.experts_few,
     )
 
 

@@ -108,7 +108,9 @@ def _run_linear(config: CudaConfig) -> None:
             if width == 576 and not isinstance(weight, DenseWeight):
                 continue
             packed = pack_rows(weight, "cpu")
-            linear.dequantise(packed)
+            if not config.is_deterministic:
+                linear.dequantise(packed)
+                linear.dequantise(packed, torch.zeros(1, dtype=torch.int64))
             if config.is_deterministic or width == 512:
                 _run_wide(config, packed)
             if not config.is_deterministic:

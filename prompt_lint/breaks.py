@@ -82,17 +82,14 @@ class Break:
         """Characters after the place that both prompts hold: what undoing the change would bring back."""
         was = {unit.digest for unit in self.was_tail[1:]}
         shared = sum(unit.size for unit in self.now_tail[1:] if unit.digest in was)
-        return shared + self._shared_in_unit
+        return shared + self.shared_in_unit
 
     @cached_property
-    def _shared_in_unit(self) -> int:
+    def shared_in_unit(self) -> int:
+        """Characters behind the change that both versions of the differing text hold."""
         if self.text is None:
             return 0
-        change = self.text
-        was_end, _ = change._ends()
-        tail = len(change.was) - was_end
-        hunk = change.hunk[0]
-        return max(tail, 0 if hunk.end >= was_end else len(change.was) - hunk.end)
+        return self.text.shared_behind
 
     @cached_property
     def cached_chars(self) -> int:

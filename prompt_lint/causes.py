@@ -35,7 +35,10 @@ class _Pending:
 class Causes:
     """Collects occurrences and turns them into findings at the end."""
 
-    def __init__(self, thresholds: Thresholds, prices: Prices, prefill_rate: float | None) -> None:
+    def __init__(
+        self, thresholds: Thresholds, prices: Prices, prefill_rate: float | None, *, tiny_tokens: int = _TINY_TOKENS
+    ) -> None:
+        self._tiny_tokens = tiny_tokens
         self._thresholds = thresholds
         self._prices = prices
         self._prefill_rate = prefill_rate
@@ -116,7 +119,7 @@ class Causes:
     def _severity(self, pending: _Pending) -> Severity | None:
         loss = self._losses[pending.key]
         severity = judge(loss, self._recurrence[pending.key], self._thresholds)
-        tiny = severity is Severity.INFO and loss.worst_tokens < _TINY_TOKENS
+        tiny = severity is Severity.INFO and loss.worst_tokens < self._tiny_tokens
         if tiny and pending.verdict.needs_loss:
             return None
         verdict = pending.verdict

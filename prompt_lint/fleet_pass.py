@@ -63,7 +63,7 @@ def _recoverable(brk: Break) -> int:
     digests = {unit.digest for unit in was}
     later = sum(unit.size for unit in now if unit.digest in digests)
     same_kind = brk.text is not None or brk.was_unit is None or brk.now_unit is None
-    inside = brk._shared_in_unit if same_kind else sum(len(line) for line in _shared_lines(brk))
+    inside = brk.shared_in_unit if same_kind else sum(len(line) for line in _shared_lines(brk))
     return later + inside + _rest_of_unit(brk)
 
 

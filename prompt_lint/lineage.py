@@ -180,7 +180,7 @@ class LineageIndex:
         return nearest, max(common, self._inside_unit(prompt, nearest, units))
 
     def _inside_unit(self, prompt: Prompt, nearest: Entry | None, units: int) -> int:
-        """Common characters up to and inside the unit where the chains part, over the nearest and the latest requests."""
+        """Common characters up to and inside the unit where the chains part, over the latest requests."""
         best = 0
         latest = [e for e in list(self._recent.values())[-_RECENT:] if _root(e.prompt) == _root(prompt)]
         for entry in ([nearest] if nearest else []) + latest:

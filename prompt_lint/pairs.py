@@ -20,6 +20,13 @@ from .rules.registry import judge_break
 from .rules.rendered import RENDERED_RULES, RenderedPair
 from .rules.tokens import Decoder, DuplicateBos, RetokenisationDrift
 
+_LEAST_SHARED_TEXT = 64
+_HEAD_SHARE = 0.05
+_BLOCK_SHARE = 0.2
+_CARRIED_SHARE = 0.4
+_EDITED_SHARE = 0.6
+_MOVED_BLOCK = 200
+
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
@@ -66,6 +73,8 @@ class PairJudge:
         brk = Break(previous, current, place, scope, profile)
         if profile.explicit and not previous.marked:
             return None
+        if current.request.shape is ApiShape.TEXT and brk.text is not None:
+            return judge_text(brk)
         verdict = None if is_compaction(brk) else judge_break(brk)
         if verdict is None or (brk.costs_nothing and verdict.needs_loss):
             return None
@@ -150,6 +159,31 @@ class PairJudge:
         key = "prompt_token_ids" if "prompt_token_ids" in current.request.body else "input_ids"
         char = common_length(str(full[at]), str(now[at]))
         return Judgement(verdict, f"{key}[{at}]", char, Loss(max(0, min(len(full), len(now)) - at), len(now)))
+
+
+def judge_text(brk: Break) -> Judgement | None:
+    """A plain text prompt: only what stands in both behind the place was lost."""
+    assert brk.text is not None
+    shared = brk.recoverable_chars
+    if shared < _LEAST_SHARED_TEXT:
+        return None
+    was, now = brk.text.hunk
+    changed = max(len(was.text), len(now.text))
+    verdict = judge_break(brk)
+    rest = len(brk.text.was) - was.end
+    if brk.text.inserted and rest >= _MOVED_BLOCK:
+        verdict = Verdict("PL306", "a block at the end of the prompt moves down with each turn")
+    elif verdict is not None and verdict.rule == "PL401" and (brk.place.char == 0 or shared < _EDITED_SHARE * rest):
+        verdict = None
+    if brk.place.char < _HEAD_SHARE * len(brk.text.was) and changed > _BLOCK_SHARE * len(brk.text.now):
+        verdict = None
+        if shared >= _CARRIED_SHARE * len(brk.text.was):
+            message = "another role's prompt carries the conversation behind its own text and shares no prefix with it"
+            verdict = Verdict("PL406", message, cap=Severity.WARNING)
+    if verdict is None:
+        return None
+    lost = brk.current.measure(brk.place.char, brk.place.char + min(brk.lost_chars, shared + len(was.text)))
+    return Judgement(verdict, brk.place.path, brk.place.char, Loss(lost, brk.current.tokens))
 
 
 def _whole_loss(previous: Prompt, current: Prompt) -> Loss:

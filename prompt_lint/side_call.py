@@ -9,7 +9,7 @@ from .divergence import first_divergence
 from .findings import Severity
 from .lineage import Entry
 from .pairs import Judgement
-from .prompt import CHARS_PER_TOKEN, Prompt, Section
+from .prompt import Prompt, Section
 from .rules.base import Verdict
 
 _PIECE = 160
@@ -33,17 +33,39 @@ def side_call(prompt: Prompt, recent: Iterable[Entry], cached_chars: int) -> tup
         quoted = _quoted_chars(entry.prompt, text)
         if quoted >= _LEAST_CHARS and (best is None or quoted > best[0]):
             best = (quoted, entry)
-    if best is None or best[0] < 0.4 * min(len(text), best[1].prompt.total_chars):
+    if best is None:
         return None
-    entry = best[1]
-    place = first_divergence(entry.prompt, prompt)
-    if place is None or place.common_chars > 0.3 * entry.prompt.total_chars:
+    judgement = _verdict(best[1].prompt, prompt, best[0], len(text))
+    return (best[1], judgement) if judgement else None
+
+
+def side_call_pair(earlier: Prompt, prompt: Prompt) -> Judgement | None:
+    """The same for one earlier request: a verdict when the later one quotes it and shares no prefix with it."""
+    if (
+        prompt.request.shape.value in ("text", "tokens")
+        or len(prompt.conversation) > 4
+        or len(earlier.conversation) < 3
+    ):
         return None
-    lost = (min(entry.prompt.total_chars, prompt.total_chars) - place.common_chars) // CHARS_PER_TOKEN
+    digests = {unit.digest for unit in earlier.conversation}
+    if any(unit.digest in digests for unit in prompt.conversation):
+        return None
+    text = "\n".join(unit.text for unit in prompt.units if unit.section is not Section.TOOLS)
+    quoted = _quoted_chars(earlier, text)
+    return _verdict(earlier, prompt, quoted, len(text)) if quoted >= _LEAST_CHARS else None
+
+
+def _verdict(earlier: Prompt, prompt: Prompt, quoted: int, length: int) -> Judgement | None:
+    if quoted < 0.4 * min(length, earlier.total_chars):
+        return None
+    place = first_divergence(earlier, prompt)
+    if place is None or place.common_chars > 0.3 * earlier.total_chars:
+        return None
+    lost = prompt.measure(place.common_chars, min(earlier.total_chars, prompt.total_chars))
     verdict = Verdict(
         "PL406", "the call repeats a conversation's text and shares no prefix with it", cap=Severity.WARNING
     )
-    return entry, Judgement(verdict, place.path, place.char, Loss(lost, prompt.tokens))
+    return Judgement(verdict, place.path, place.char, Loss(lost, prompt.tokens))
 
 
 def _shares_units(prompt: Prompt, entry: Entry) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 from .grammars.spans import Span, line_around
 
 _MAX_DIFF_LINES = 600
+_LONG_HUNK, _NEAR, _SAMPLE = 300, 96, 40
 _HEADING = re.compile(
     r"^\s*(?:#{1,6}\s+\S.*|<[\w:.-]+[^>]*>|\[[\w :.-]+\]|\*\*.+\*\*:?|={2,}.*|-{2,}\s*\w.*|[^\n]{1,80}[:：])\s*$"
 )
@@ -52,9 +53,9 @@ class TextChange:
     def hunk(self) -> tuple[Span, Span]:
         """The first changed region in both versions, up to the place where they agree again."""
         was_end, now_end = self._ends()
-        lines = self._first_line_hunk(was_end, now_end)
-        if lines:
-            was_end, now_end = lines
+        ends = self._first_line_hunk(was_end, now_end) or self._first_resumption(was_end, now_end)
+        if ends:
+            was_end, now_end = ends
         start = self.position
         return Span(start, was_end, self.was[start:was_end]), Span(start, now_end, self.now[start:now_end])
 
@@ -78,6 +79,16 @@ class TextChange:
     def lines(self) -> tuple[Span, Span]:
         """The line in each version that holds the first changed character."""
         return line_around(self.was, self.position), line_around(self.now, self.position)
+
+    @cached_property
+    def shared_behind(self) -> int:
+        """Characters behind the first hunk that both versions hold: the common end, or equal lines."""
+        was_end, _ = self._ends()
+        was, now = self.hunk
+        if was.end >= was_end:
+            return len(self.was) - was_end
+        lines = set(self.now[now.end :].splitlines())
+        return sum(len(line) + 1 for line in self.was[was.end :].splitlines() if line in lines)
 
     @property
     def label(self) -> str:
@@ -127,6 +138,18 @@ class TextChange:
             else:
                 high = middle - 1
         return len(self.was) - low, len(self.now) - low
+
+    def _first_resumption(self, was_end: int, now_end: int) -> tuple[int, int] | None:
+        """Where both versions go on alike soon behind the change, inside a long line."""
+        at = self.position
+        if min(was_end, now_end) - at < _LONG_HUNK:
+            return None
+        for ahead in range(_NEAR):
+            sample = self.was[at + ahead : at + ahead + _SAMPLE]
+            found = self.now.find(sample, at, at + _NEAR + _SAMPLE)
+            if found >= 0 and len(sample) == _SAMPLE:
+                return at + ahead, found
+        return None
 
     def _first_line_hunk(self, was_end: int, now_end: int) -> tuple[int, int] | None:
         start = self.was.rfind("\n", 0, self.position) + 1

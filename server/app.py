@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from ..sessions.errors import ConfigError, SessileError
 from .command_line import CommandLine, parse_command_line
 from .config import LogConfig, ResolvedConfig, hand_down, load_config
+from .engine.engine_config import Device
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -56,6 +57,10 @@ def _run(line: CommandLine, resolved: ResolvedConfig) -> int:
 
             findings = examine(resolved)
             print_report(findings, as_json=line.as_json)
+            if resolved.config.engine.device is Device.CUDA and not (is_broken(findings) or line.as_json):
+                from .doctor.cuda.report import main as test_gpu
+
+                return test_gpu()
             return EXIT_FAILED if is_broken(findings) else 0
         case _:
             raise AssertionError(f"the parser knows no command {line.command}")

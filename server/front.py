@@ -59,9 +59,9 @@ async def start_front(
     tokenizer, template = await asyncio.to_thread(_load_text, source)
     store = await asyncio.to_thread(SessionStore, config.server.data_dir)
     stack.callback(store.close)
-    manager = SessionManager(store, engine, tokenizer, template)
-    stack.callback(manager.shutdown)
     served = served_name(config, source)
+    manager = SessionManager(store, engine, tokenizer, template, model_aliases={served.name, *served.aliases})
+    stack.callback(manager.shutdown)
     parts = WebParts(
         turns=manager,
         engine=engine,

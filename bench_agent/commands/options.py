@@ -43,7 +43,8 @@ def add_target_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--header", metavar="NAME=VALUE", action="append", default=[], help="sent with each request")
     group.add_argument("--extra", metavar="JSON", default="{}", help="merged into each request's body")
     group.add_argument("--session-header", metavar="NAME", help="a header that says the session's name (x-session-id)")
-    group.add_argument("--tenant", default="", help="Sessile's tenant")
+    group.add_argument("--tenant", default="", help="Sessile's tenant (else each run has its own)")
+    group.add_argument("--keep-cache", action="store_true", help="use what earlier runs left in the server's cache")
     group.add_argument("--timeout", type=float, default=600.0, metavar="S", help="of one turn")
 
 
@@ -71,6 +72,7 @@ def target_spec(given: argparse.Namespace, **changes: Any) -> TargetSpec:
         "extra": extra,
         "session_header": given.session_header,
         "tenant": given.tenant,
+        "own_cache": not given.keep_cache,
         "timeout_s": given.timeout,
     }
     return TargetSpec(**(spec | changes))

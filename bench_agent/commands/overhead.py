@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 
 from rich.console import Console
 
+from .. import event_loop
 from ..load.overhead import TPOT_S, TTFT_S, measure_overhead
 
 
@@ -18,7 +18,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Raises BenchError."""
-    found = asyncio.run(measure_overhead(given.sessions, given.seconds))
+    found = event_loop.run(measure_overhead(given.sessions, given.seconds))
     Console().print(
         f"{found.sessions} sessions of a null server ({TTFT_S * 1000:.0f} ms to the first piece, "
         f"{TPOT_S * 1000:.0f} ms between pieces): {found.turns} turns, {found.pieces_per_s:,.0f} pieces a second\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import secrets
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from .. import event_loop
 from ..driver.ask import Conversation
 from ..driver.openai_http import OpenAiDriver
 from ..errors import BenchError, TargetError
@@ -50,7 +50,7 @@ def execute(given: argparse.Namespace) -> int:
     workload, _ = load_workload(given)
     folder = result_folder(given, given.label or "quality")
     text = given.perplexity.read_text() if given.perplexity is not None else None
-    record = asyncio.run(_check(given, workload, folder, text))
+    record = event_loop.run(_check(given, workload, folder, text))
     console = Console()
     print_quality(record, console)
     console.print(f"result: {write_quality(record, folder)}")
@@ -69,7 +69,7 @@ async def _check(given: argparse.Namespace, workload: Workload, folder: Path, te
         if given.reference is not None:
             answered = await converse(workload, driver.conversation, given.max_tokens)
             if given.reference == COLD:
-                opened = _cold(driver)
+                opened = cold_conversations(target, secrets.token_hex(4))
             else:
                 other = await stack.enter_async_context(reach(_reference(given), folder))
                 opened, other_facts = other.driver.conversation, other.facts
@@ -102,9 +102,13 @@ def _http(target: Target) -> OpenAiDriver:
     return target.driver
 
 
-def _cold(driver: OpenAiDriver) -> Callable[[str], Conversation]:
-    def opened(_: str) -> Conversation:
-        conversation = driver.cold_conversation(secrets.token_hex(8))
+def cold_conversations(target: Target, nonce: str) -> Callable[[str], Conversation]:
+    """Opens conversations that share no cache, with any other or with each other. They raise BenchError where the
+    server has no such thing."""
+    driver = _http(target)
+
+    def opened(name: str) -> Conversation:
+        conversation = driver.cold_conversation(f"{nonce}-{name}")
         if conversation is None:
             raise BenchError(
                 f"a {driver.dialect.name} server has no way to leave its cache out",

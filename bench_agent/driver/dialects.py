@@ -14,14 +14,16 @@ from ..errors import BenchError
 class Dialect:
     """``exact_length`` is put into the body so that an answer has exactly ``max_tokens`` tokens.
 
-    ``cold``: headers and body fields that keep a request apart from what others left in the cache, from a nonce (None:
-    this server has no such thing). ``prompt_logprobs``: ``echo`` with ``logprobs`` gives those of the prompt.
+    ``cold``: headers and body fields, from a nonce, that keep a request apart from what requests of others left
+    in the cache (None: no such thing here); ``shares``: requests of one nonce still share among themselves.
+    ``prompt_logprobs``: ``echo`` with ``logprobs`` gives those of the prompt.
     """
 
     name: str
     says: str
     exact_length: Callable[[int], Mapping[str, Any]]
     cold: Callable[[str], tuple[Mapping[str, str], Mapping[str, Any]]] | None = None
+    shares: bool = True
     takes_stream_usage: bool = True
     prompt_logprobs: bool = False
 
@@ -46,7 +48,13 @@ _ALL = (
         cold=lambda nonce: ({"x-sessile-tenant": f"cold-{nonce}"}, {}),
     ),
     Dialect("vllm", "vLLM", _ignore_eos, cold=lambda nonce: ({}, {"cache_salt": nonce}), prompt_logprobs=True),
-    Dialect("llama-server", "llama.cpp's server", _ignore_eos, cold=lambda nonce: ({}, {"cache_prompt": False})),
+    Dialect(
+        "llama-server",
+        "llama.cpp's server",
+        _ignore_eos,
+        cold=lambda nonce: ({}, {"cache_prompt": False}),
+        shares=False,
+    ),
     Dialect("llama-cpp-python", "llama-cpp-python's server", _min_tokens, prompt_logprobs=True),
     Dialect("openai", "any other; answers may end early", _nothing),
 )

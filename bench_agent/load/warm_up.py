@@ -11,7 +11,7 @@ from ..metrics.prefill_fit import PrefillFit, fit
 from ..workload.plan import Message
 from ..workload.text import made_up_text
 
-_LENGTHS = (64, 256, 768, 1536)
+_LENGTHS = (64, 256, 768)
 
 
 async def warm_up(driver: Driver, turns: int) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import msgspec
 
-_WIDTH, _HEIGHT, _LAYERS, _RUNS = 576, 1536, 90, 8
+_WIDTH, _HEIGHT, _RUNS = 576, 1536, 20
 
 
 class MachineRates(msgspec.Struct, frozen=True, kw_only=True):

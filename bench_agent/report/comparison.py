@@ -52,6 +52,12 @@ def warnings_of(records: Sequence[RunRecord]) -> list[str]:
         load = record.provenance.machine_load
         if not record.complete:
             found.append(f"{record.label} is partial: {record.ended}")
+        rates = record.summary.hit_rates
+        if rates.server is not None and rates.reusable is not None and rates.server > rates.reusable + 0.03:
+            found.append(
+                f"{record.label}: the server says {rates.server:.1%} of the prompts were reused, while the run's own "
+                f"prompts share {rates.reusable:.1%}: its cache was not empty before"
+            )
         if record.summary.counts.failed:
             found.append(f"{record.label}: {record.summary.counts.failed} turns failed")
         if load.other_cpu_share is not None and load.other_cpu_share > 0.1:

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from ..metrics.percentile import Estimate
 from .record import RunRecord
-from .style import new_figure, save
+from .style import new_figure, plain_ticks, save
 
 
 def knee_of(xs: Sequence[float], ys: Sequence[float]) -> int | None:
@@ -49,6 +49,7 @@ def plot_knee(name: str, points: Sequence[str], records: Sequence[RunRecord], fo
     tpot = [r.summary.tpot_s.p50 if r.summary.tpot_s else None for r in records]
     _line(latency, xs, tpot, 1000, "s", ":", "time an output token, p50")
     latency.set_yscale("log")
+    plain_ticks(latency.yaxis)
     latency.set_ylabel("ms")
     latency.legend(fontsize=8)
     for mark, line, label in (("o", "-", "server"), ("s", ":", "reusable")):

@@ -9,13 +9,22 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from ..metrics.percentile import Estimate
 from ..metrics.records import TurnRecord, TurnStatus
 from .record import TURNS_FILE, RunRecord
-from .style import face, new_figure, save, style
+from .style import face, new_figure, plain_ticks, save, style
 
-SOURCES = ("computed", "in_flight", "device", "host", "disk", "shared", "cached")
+SOURCES = {
+    "computed": ("#707070", ""),
+    "in_flight": ("#ffffff", "////"),
+    "device": ("#d8d8d8", "...."),
+    "host": ("#ffffff", "xxxx"),
+    "disk": ("#b4b4b4", "----"),
+    "shared": ("#ffffff", "++++"),
+    "cached": ("#eeeeee", "\\\\"),
+}
 
 
 def read_turns(folder: Path) -> list[TurnRecord]:
@@ -49,17 +58,18 @@ def plot_ttft(records: Sequence[RunRecord], turns: Sequence[Sequence[TurnRecord]
                 [values[0], *values], [0.0, *heights], where="post", color=look.shade, linestyle=look.line,
                 linewidth=1.6, label=record.label, marker=look.mark, markevery=max(1, len(values) // 6), markersize=5,
             )  # fmt: skip
-            if not first:
-                _limit_line(panel, record)
+        if not first:
+            _limit_line(panel, records)
         panel.set_xscale("log")
-        _plain_ticks(panel)
+        plain_ticks(panel.xaxis)
         panel.set_xlabel("time to the first token, ms")
         panel.set_ylabel("share of turns at or below")
         panel.set_title("first turns" if first else "later turns", fontsize=10)
         panel.set_ylim(0, 1.02)
+        panel.margins(x=0.06)
     if not drawn:
         return None
-    _legend(axes[0])
+    figure.legend(*axes[0].get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=4)
     return save(figure, folder / "ttft.png")
 
 
@@ -76,18 +86,17 @@ def plot_speed(records: Sequence[RunRecord], folder: Path) -> Path | None:
     limited = next((record.limits for record in records if record.limits is not None), None)
     if limited is not None:
         limit = limited.output_token_s * 1000
-        tpot.axhline(limit, color="black", linestyle=(0, (1, 2)), linewidth=1.2)
-        tpot.annotate(
-            f"limit, one session: {limit:.1f} ms", (0.02, limit), xycoords=("axes fraction", "data"), fontsize=8,
-            va="bottom",
-        )  # fmt: skip
+        label = f"limit of the machine, one session: {limit:.1f} ms"
+        tpot.axhline(limit, color="black", linestyle=(0, (1, 2)), linewidth=1.2, label=label)
     tpot.set_xticks(range(3), ["p50", "p90", "p99"])
     tpot.set_ylabel("time an output token, ms")
     tpot.set_ylim(bottom=0)
-    _legend(tpot)
+    tpot.margins(y=0.12)
+    figure.legend(*tpot.get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=4)
     throughput.set_xticks(range(len(records)), [_short(record.label) for record in records], fontsize=8)
     throughput.set_ylabel("output tokens a second, all sessions")
     throughput.set_ylim(bottom=0)
+    throughput.margins(y=0.12)
     return save(figure, folder / "speed.png")
 
 
@@ -115,7 +124,8 @@ def plot_turns(records: Sequence[RunRecord], turns: Sequence[Sequence[TurnRecord
             linewidth=1.4, elinewidth=0.8, capsize=2, label=record.label,
         )  # fmt: skip
     panel.set_yscale("log")
-    _plain_ticks(panel, "y")
+    plain_ticks(panel.yaxis)
+    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     panel.set_xlabel("number of the turn in its session")
     panel.set_ylabel("time to the first token, ms\n(median; bars: 10th to 90th percentile)")
     if not drawn:
@@ -134,9 +144,9 @@ def plot_tokens(records: Sequence[RunRecord], folder: Path) -> Path | None:
     for row, record in enumerate(known):
         left = 0.0
         for source, count in _parts(record).items():
-            place = SOURCES.index(source) if source in SOURCES else len(SOURCES)
+            shade, hatch = SOURCES.get(source, ("white", "oo"))
             panel.barh(
-                row, count, left=left, height=0.55, color=face(place), hatch=style(place).hatch, edgecolor="black",
+                row, count, left=left, height=0.55, color=shade, hatch=hatch, edgecolor="black",
                 linewidth=0.8, label=None if source in seen else _SOURCE_WORDS.get(source, source),
             )  # fmt: skip
             seen.add(source)
@@ -151,7 +161,7 @@ def plot_tokens(records: Sequence[RunRecord], folder: Path) -> Path | None:
     panel.invert_yaxis()
     panel.set_xlabel("prompt tokens of all turns")
     panel.xaxis.set_major_formatter("{x:,.0f}")
-    panel.legend(fontsize=8, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.32))
+    figure.legend(*panel.get_legend_handles_labels(), fontsize=8, ncols=4, loc="outside lower center")
     return save(figure, folder / "tokens.png")
 
 
@@ -193,10 +203,10 @@ def _bars(
         places, values, width, yerr=[low, high], color=face(number), hatch=style(number).hatch, edgecolor="black",
         linewidth=0.8, error_kw={"elinewidth": 1, "capsize": 3}, label=label,
     )  # fmt: skip
-    for place, value in zip(places, values, strict=True):
+    for place, value, reach in zip(places, values, high, strict=True):
         panel.annotate(
-            f"{value:,.1f}" if value < 100 else f"{value:,.0f}", (float(place), value), ha="center", va="bottom",
-            fontsize=7, xytext=(0, 2), textcoords="offset points", backgroundcolor="white",
+            f"{value:,.1f}" if value < 100 else f"{value:,.0f}", (float(place), value + reach), ha="center",
+            va="bottom", fontsize=7, xytext=(0, 3), textcoords="offset points",
         )  # fmt: skip
 
 
@@ -206,31 +216,16 @@ def _legend(panel: Axes) -> None:
         panel.legend(fontsize=8)
 
 
-def _limit_line(panel: Axes, record: RunRecord) -> None:
-    """The floor of a median later turn: what it computed, at the machine's best rate."""
-    limits, tokens = record.limits, record.summary.tokens
-    if limits is None or tokens.computed is None or not record.summary.counts.ok:
-        return
-    floor = limits.prompt_token_s * tokens.computed / record.summary.counts.ok * 1000
-    panel.axvline(floor, color="black", linestyle=(0, (1, 2)), linewidth=1.2)
-    panel.annotate(
-        f"limit, {_short(record.label, 14)}: {floor:.0f} ms",
-        (floor, 0.5),
-        rotation=90,
-        fontsize=7,
-        ha="right",
-        va="center",
-    )
-
-
-def _plain_ticks(panel: Axes, axis: str = "x") -> None:
-    """Numbers instead of powers of ten."""
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
-    scale = panel.xaxis if axis == "x" else panel.yaxis
-    scale.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
-    scale.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    scale.set_minor_formatter(NullFormatter())
+def _limit_line(panel: Axes, records: Sequence[RunRecord]) -> None:
+    """The floor of a turn: what the record that computed least had to compute, at the machine's best rate."""
+    floors = [
+        record.limits.prompt_token_s * record.summary.tokens.computed / record.summary.counts.ok * 1000
+        for record in records
+        if record.limits is not None and record.summary.tokens.computed is not None and record.summary.counts.ok
+    ]
+    if floors:
+        label = f"limit of the machine: {min(floors):,.0f} ms"
+        panel.axvline(min(floors), color="black", linestyle=(0, (1, 2)), linewidth=1.2, label=label)
 
 
 def _short(label: str, length: int = 22) -> str:

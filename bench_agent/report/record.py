@@ -29,7 +29,10 @@ TURNS_FILE = "turns.jsonl"
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The server. ``flags`` None: not known. ``start_s``: from its start to ready, when the harness started it."""
+    """The server. ``flags`` None: not known. ``start_s``: from its start to ready, when the harness started it.
+
+    ``own_cache``: the run could not find what others had left in the server's cache.
+    """
 
     name: str | None
     version: str | None
@@ -41,6 +44,7 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     dialect: str
     start_s: float | None = None
     hardware: str | None = None
+    own_cache: bool = False
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ _STYLES = (
     Style("#202020", (0, (5, 1, 1, 1, 1, 1)), "v", "\\\\\\\\"),  # type: ignore[arg-type]
     Style("#888888", (0, (1, 1)), "P", "++++"),  # type: ignore[arg-type]
 )
-_FACES = ("#3a3a3a", "#ffffff", "#c8c8c8", "#e8e8e8", "#8a8a8a", "#f4f4f4")
+_FACES = ("#8c8c8c", "#ffffff", "#c8c8c8", "#ececec", "#aaaaaa", "#f6f6f6")
 
 
 def style(number: int) -> Style:
@@ -54,6 +56,13 @@ def new_figure(width: float = 8.0, height: float = 4.5, rows: int = 1, columns: 
         one.grid(visible=True, linewidth=0.4, color="#cccccc")
         one.set_axisbelow(True)
     return figure, flat
+
+
+def plain_ticks(axis: Axis) -> None:
+    """Numbers instead of powers of ten, on an axis that is logarithmic."""
+    axis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def save(figure: Figure, path: Path) -> Path:

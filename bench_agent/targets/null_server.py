@@ -16,6 +16,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from .. import event_loop
+
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 _NOTHING = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
 
@@ -97,4 +99,4 @@ if __name__ == "__main__":
     parser.add_argument("--ttft", type=float, default=0.05)
     parser.add_argument("--tpot", type=float, default=0.02)
     given = parser.parse_args()
-    asyncio.run(_main(Pace(given.ttft, given.tpot)))
+    event_loop.run(_main(Pace(given.ttft, given.tpot)))

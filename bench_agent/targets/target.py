@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ..driver.ask import Driver
-from ..driver.dialects import dialect_named
+from ..driver.dialects import Dialect, dialect_named
 from ..driver.openai_http import OpenAiDriver
 from ..driver.session_grpc import SessionDriver
 from ..errors import TargetError
@@ -25,7 +26,11 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True, slots=True)
 class TargetSpec:
-    """What the user says of the server: ``address`` or ``serve``. None: the server is asked, or it is not known."""
+    """What the user says of the server: ``address`` or ``serve``. None: the server is asked, or it is not known.
+
+    ``model`` is asked for in requests, ``model_name`` stands in the record. ``own_cache``: where the server can do it,
+    this use of it finds nothing that others left in its cache.
+    """
 
     address: str | None = None
     serve: str | None = None
@@ -44,6 +49,10 @@ class TargetSpec:
     session_header: str | None = None
     tenant: str = ""
     timeout_s: float = 600.0
+    model_name: str | None = None
+    server_pid: int | None = None
+    own_cache: bool = True
+    server_start_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +93,23 @@ async def reach(spec: TargetSpec, folder: Path) -> AsyncIterator[Target]:
             await process.stop()
 
 
+def _http_driver(spec: TargetSpec, address: str, dialect: Dialect, found: Identity, nonce: str) -> OpenAiDriver:
+    headers = spec.headers | ({"x-sessile-tenant": spec.tenant} if spec.tenant else {})
+    extra = dict(spec.extra)
+    if nonce and dialect.cold is not None:
+        more_headers, more_extra = dialect.cold(nonce)
+        headers, extra = {**more_headers, **headers}, {**more_extra, **extra}
+    return OpenAiDriver(
+        address,
+        model=found.model if spec.serve else spec.model or found.model,
+        dialect=dialect,
+        timeout_s=spec.timeout_s,
+        headers=headers,
+        extra=extra,
+        session_header=spec.session_header,
+    )
+
+
 @asynccontextmanager
 async def _connected(
     spec: TargetSpec,
@@ -98,34 +124,28 @@ async def _connected(
         raise TargetError(f"{address!r} is no address", remedy="write http://HOST:PORT or grpc://HOST:PORT")
     found = await _identity(spec, address, process)
     dialect = dialect_named(dialect_name or found.dialect)
+    apart = spec.own_cache and not spec.tenant and dialect.cold is not None and dialect.shares
+    nonce = f"bench-{secrets.token_hex(6)}" if apart else ""
     driver: Driver
     if parts.scheme == "grpc":
-        driver = SessionDriver(parts.netloc, tenant=spec.tenant, timeout_s=spec.timeout_s)
+        driver = SessionDriver(parts.netloc, tenant=spec.tenant or nonce, timeout_s=spec.timeout_s)
     else:
-        headers = spec.headers | ({"x-sessile-tenant": spec.tenant} if spec.tenant else {})
-        driver = OpenAiDriver(
-            address,
-            model=found.model if spec.serve else spec.model or found.model,
-            dialect=dialect,
-            timeout_s=spec.timeout_s,
-            headers=headers,
-            extra=spec.extra,
-            session_header=spec.session_header,
-        )
+        driver = _http_driver(spec, address, dialect, found, nonce)
     facts = ServerFacts(
         name=spec.server_name or spec.serve or (None if dialect.name == "openai" else dialect.name),
         version=version or found.version,
-        model=spec.model or found.model,
+        model=spec.model_name or spec.model or found.model,
         quantisation=spec.quantisation or found.dtype,
         flags=flags,
         address=address,
         wire=driver.wire,
         dialect=dialect.name,
-        start_s=None if process is None else process.start_s,
+        start_s=spec.server_start_s if process is None else process.start_s,
         hardware=spec.hardware,
+        own_cache=apart or spec.serve is not None,
     )
     try:
-        yield Target(facts, driver, _pid(parts.hostname, parts.port, process), found.context_length)
+        yield Target(facts, driver, spec.server_pid or _pid(parts.hostname, parts.port, process), found.context_length)
     finally:
         await driver.close()
 

@@ -23,7 +23,13 @@ struct FloatStep {
 struct PairStep {
   static constexpr int WIDTH = 2;
   static SESSILE_INLINE Vec apply(Vec a, Vec b, Vec c) {
+#ifdef SESSILE_EMULATE_DPBF16  // so that tests can run this level's code on CPUs without the instruction
+    const auto high = [](Vec v) { return (Vec)((Words)v & 0xffff0000u); };
+    const auto low = [](Vec v) { return (Vec)((Words)v << 16); };
+    return fma(low(a), low(b), fma(high(a), high(b), c));
+#else
     return (Vec)_mm512_dpbf16_ps((__m512)c, (__m512bh)a, (__m512bh)b);
+#endif
   }
 };
 using Bfloat16Step = PairStep;
@@ -40,21 +46,33 @@ constexpr int TILE_ROWS = 3;
 constexpr int TILE_ROWS = 1;
 #endif
 
-// acc[r][0..32) += a[r][s] * panel[s][0..32) over the steps; `a` has `lda` words a row, `acc` 32.
-template <class Step, int ROWS>
-inline void tile(const float* a, int64_t lda, const float* panel, int64_t steps, float* acc) {
+// Where the rows of A lie: word (r, s) is at r * row_stride + s * step_stride.
+struct ByRows {
+  int64_t row_stride;
+  static constexpr int64_t STEP_STRIDE = 1;
+  int64_t row() const { return row_stride; }
+};
+// A tile's rows interleaved, so that the tile is read in one run.
+struct Interleaved {
+  static constexpr int64_t STEP_STRIDE = TILE_ROWS;
+  int64_t row() const { return 1; }
+};
+
+// acc[r][0..32) += a(r, s) * panel[s][0..32) over the steps; `acc` has 32 floats a row.
+template <class Step, int ROWS, class Layout>
+inline void tile(const float* a, Layout layout, const float* panel, int64_t steps, float* acc) {
   Vec c[ROWS][VECS];
 #pragma GCC unroll 16
   for (int r = 0; r < ROWS; ++r)
 #pragma GCC unroll 16
     for (int j = 0; j < VECS; ++j) c[r][j] = load(acc + r * COLUMNS + j * LANES);
-  for (int64_t s = 0; s < steps; ++s) {
+  for (int64_t s = 0; s < steps; ++s, a += Layout::STEP_STRIDE, panel += COLUMNS) {
     Vec b[VECS];
 #pragma GCC unroll 16
-    for (int j = 0; j < VECS; ++j) b[j] = load(panel + s * COLUMNS + j * LANES);
+    for (int j = 0; j < VECS; ++j) b[j] = load(panel + j * LANES);
 #pragma GCC unroll 16
     for (int r = 0; r < ROWS; ++r) {
-      const Vec element = splat(a[r * lda + s]);
+      const Vec element = splat(a[r * layout.row()]);
 #pragma GCC unroll 16
       for (int j = 0; j < VECS; ++j) c[r][j] = Step::apply(element, b[j], c[r][j]);
     }
@@ -65,20 +83,20 @@ inline void tile(const float* a, int64_t lda, const float* panel, int64_t steps,
     for (int j = 0; j < VECS; ++j) store(acc + r * COLUMNS + j * LANES, c[r][j]);
 }
 
-template <class Step, int ROWS>
-inline void rest_of_tiles(const float* a, int64_t lda, int64_t rows, const float* panel, int64_t steps, float* acc) {
+// The same for any number of rows up to ROWS.
+template <class Step, int ROWS, class Layout>
+inline void tile_of(const float* a, Layout layout, int64_t rows, const float* panel, int64_t steps, float* acc) {
   if constexpr (ROWS > 0) {
-    if (rows == ROWS) return tile<Step, ROWS>(a, lda, panel, steps, acc);
-    rest_of_tiles<Step, ROWS - 1>(a, lda, rows, panel, steps, acc);
+    if (rows == ROWS) return tile<Step, ROWS>(a, layout, panel, steps, acc);
+    tile_of<Step, ROWS - 1>(a, layout, rows, panel, steps, acc);
   }
 }
 
-// The same for any number of rows.
+// For any number of rows; `lda` words from one to the next.
 template <class Step>
 inline void tiles(const float* a, int64_t lda, int64_t rows, const float* panel, int64_t steps, float* acc) {
-  for (; rows >= TILE_ROWS; rows -= TILE_ROWS, a += TILE_ROWS * lda, acc += TILE_ROWS * COLUMNS)
-    tile<Step, TILE_ROWS>(a, lda, panel, steps, acc);
-  rest_of_tiles<Step, TILE_ROWS - 1>(a, lda, rows, panel, steps, acc);
+  for (; rows > 0; rows -= TILE_ROWS, a += TILE_ROWS * lda, acc += TILE_ROWS * COLUMNS)
+    tile_of<Step, TILE_ROWS>(a, ByRows{lda}, rows < TILE_ROWS ? rows : TILE_ROWS, panel, steps, acc);
 }
 
 }  // namespace sessile

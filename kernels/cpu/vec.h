@@ -157,9 +157,9 @@ SESSILE_INLINE Vec exp2(Vec x) {
 
 // x / (1 + e^-x)
 SESSILE_INLINE Vec silu(Vec x) {
-  // Beyond +-80 the result is x or (to float's range) zero; the clamp keeps e^-x finite.
-  const Vec negated = max(splat(-80.0f), Vec{} - x);
-  const Vec bounded = Vec{} - max(splat(-80.0f), Vec{} - negated);
+  // Beyond +-88 the result is x or (next to it) zero; the clamp keeps e^-x finite.
+  const Vec negated = max(splat(-88.0f), Vec{} - x);
+  const Vec bounded = Vec{} - max(splat(-88.0f), Vec{} - negated);
   return x / (splat(1.0f) + exp2(bounded * splat(1.44269504f)));
 }
 

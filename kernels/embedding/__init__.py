@@ -8,7 +8,6 @@ from torch import Tensor
 from ..backend import cpu_library
 from ..cpu.library import pointer
 from ..linear import PackedLinear
-from ..linear.rows import dequantise_rows
 from . import reference
 
 
@@ -18,7 +17,9 @@ def embedding(token_ids: Tensor, table: PackedLinear) -> Tensor:
     Raises: IndexError for an id outside the vocabulary.
     """
     if token_ids.is_cuda:
-        return dequantise_rows(table, token_ids)
+        from ..linear.triton import dequantise
+
+        return dequantise(table, token_ids)
     if token_ids.numel() and not 0 <= int(token_ids.min()) <= int(token_ids.max()) < table.out_features:
         raise IndexError(f"a token id lies outside the vocabulary of {table.out_features}")
     library = cpu_library(token_ids.device) if table.in_blocks else None

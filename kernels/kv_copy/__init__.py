@@ -33,7 +33,7 @@ def copy_block_prefix(kv_pool: Tensor, src_block: int, dst_block: int, num_token
 
 
 def gather_blocks(kv_pool: Tensor, blocks: Tensor, staging: Tensor) -> None:
-    """Copies ``blocks`` [n] int64 of the pool to the first n blocks of ``staging``, shaped as the pool. Mutates staging."""
+    """Copies ``blocks`` [n] int64 of the pool to the first n blocks of ``staging``, which is shaped as the pool."""
     if kv_pool.is_cuda:
         from . import triton as on_gpu
 
@@ -42,7 +42,7 @@ def gather_blocks(kv_pool: Tensor, blocks: Tensor, staging: Tensor) -> None:
 
 
 def scatter_blocks(staging: Tensor, kv_pool: Tensor, blocks: Tensor) -> None:
-    """Copies the first n blocks of ``staging`` to ``blocks`` [n] int64 of the pool, no block twice. Mutates the pool."""
+    """Copies the first n blocks of ``staging`` to ``blocks`` [n] int64 of the pool, which are all different."""
     if kv_pool.is_cuda:
         from . import triton as on_gpu
 

@@ -1,8 +1,9 @@
 // Linear layers over packed weights.
 //
 // A unit of work is one block of 32 outputs times a piece of the rows. Few rows: the block's values go from its bytes
-// straight into the multiply-adds, accumulators in registers over the whole of K. Many rows: 64 of K at a time go to a
-// panel in the L1 cache that all the rows then use. Both are the same chain of operations for each output.
+// straight into the multiply-adds, accumulators in registers over the whole of K. Many rows: a piece of K at a time goes
+// to a panel in the L1 cache that all the rows then use, the rows interleaved in tiles beforehand. Both are the same
+// chain of operations for each output.
 #include <algorithm>
 
 #include "../cpu/ops.h"
@@ -11,8 +12,9 @@
 namespace sessile {
 namespace {
 
-constexpr int PIECE = 64;                 // of K, in a panel
-constexpr int64_t ROWS_AT_ONCE = 12 * 16;  // whose accumulators and A rows stay in the L2 cache
+constexpr int PIECE = 192;                        // of K, in a panel
+constexpr int64_t ROWS_AT_ONCE = 16 * TILE_ROWS;  // at most, in a unit: their accumulators stay in the caches
+constexpr int64_t A_WORDS_AT_ONCE = 1 << 17;      // of A, in a unit: half an L2 cache of 1 MB
 
 // Rows that the direct way takes: their accumulators and the values' temporaries fit the registers.
 #if SESSILE_LEVEL >= 2
@@ -21,10 +23,10 @@ constexpr int DIRECT_ROWS = 8;
 constexpr int DIRECT_ROWS = 1;
 #endif
 
-// Rows of A as the steps of `Form` read them.
+// Rows of A as the steps of a form read them: one after the other, or (many rows) interleaved in tiles.
 struct Rows {
   const float* a;
-  int64_t lda;  // in words
+  int64_t words;  // of a row
 };
 
 template <class Form, int ROWS>
@@ -36,7 +38,7 @@ void direct(const uint8_t* block, int64_t groups, Rows rows, float* acc) {
     Form::walk(block, [&](int step, const Vec* b) __attribute__((always_inline)) {
 #pragma GCC unroll 16
       for (int r = 0; r < ROWS; ++r) {
-        const Vec element = splat(a[r * rows.lda + step]);
+        const Vec element = splat(a[r * rows.words + step]);
 #pragma GCC unroll 16
         for (int j = 0; j < VECS; ++j) c[r][j] = Form::Step::apply(element, b[j], c[r][j]);
       }
@@ -59,56 +61,102 @@ void direct_rows(const uint8_t* block, int64_t groups, Rows rows, int64_t count,
 }
 
 template <class Form>
+const float* fill_panel(const uint8_t* block, int64_t groups, float* panel) {
+  constexpr int STEPS = GROUP / Form::Step::WIDTH;
+  if constexpr (Form::IS_PANEL) return reinterpret_cast<const float*>(block);
+  for (int64_t i = 0; i < groups; ++i)
+    Form::walk(block + i * Form::GROUP_BYTES, [&](int step, const Vec* b) __attribute__((always_inline)) {
+      for (int j = 0; j < VECS; ++j) store(panel + (i * STEPS + step) * COLUMNS + j * LANES, b[j]);
+    });
+  return panel;
+}
+
+template <class Form>
 void through_panel(const uint8_t* block, int64_t groups, Rows rows, int64_t count, float* acc, float* panel) {
   constexpr int STEPS = GROUP / Form::Step::WIDTH;
   std::fill_n(acc, count * COLUMNS, 0.0f);
-  for (int64_t g = 0; g < groups;) {
+  for (int64_t g = 0; g < groups; g += PIECE / GROUP) {
     const int64_t here = std::min<int64_t>(PIECE / GROUP, groups - g);
-    const float* values = reinterpret_cast<const float*>(block);
-    if constexpr (!Form::IS_PANEL) {
-      values = panel;
-      for (int64_t i = 0; i < here; ++i)
-        Form::walk(block + i * Form::GROUP_BYTES, [&](int step, const Vec* b) __attribute__((always_inline)) {
-          for (int j = 0; j < VECS; ++j) store(panel + (i * STEPS + step) * COLUMNS + j * LANES, b[j]);
-        });
-    }
-    tiles<typename Form::Step>(rows.a + g * STEPS, rows.lda, count, values, here * STEPS, acc);
-    block += here * Form::GROUP_BYTES;
-    g += here;
+    const float* values = fill_panel<Form>(block + g * Form::GROUP_BYTES, here, panel);
+    for (int64_t r = 0; r < count; r += TILE_ROWS)
+      tile_of<typename Form::Step, TILE_ROWS>(rows.a + r * rows.words + g * STEPS * TILE_ROWS, Interleaved{},
+                                              std::min<int64_t>(TILE_ROWS, count - r), values, here * STEPS,
+                                              acc + r * COLUMNS);
   }
 }
 
 // acc [count, 32] = rows times one block of the weight.
 template <class Form>
-void block_product(const uint8_t* block, int64_t groups, Rows rows, int64_t count, float* acc, float* panel) {
-  if (count <= DIRECT_ROWS)
+void block_product(const uint8_t* block, int64_t groups, Rows rows, int64_t count, bool few, float* acc, float* panel) {
+  if (few)
     direct_rows<Form, DIRECT_ROWS>(block, groups, rows, count, acc);
   else
     through_panel<Form>(block, groups, rows, count, acc, panel);
 }
 
-// Rounds x to pairs of bfloat16 where the form's steps take them so; all workers together.
+typedef float Four __attribute__((vector_size(16)));
+typedef float FourAnywhere __attribute__((vector_size(16), aligned(4), may_alias));
+
+// Four words of each of four rows: out[step * TILE_ROWS + row].
+SESSILE_INLINE void interleave_four(const float* rows, int64_t words, float* out) {
+  const auto row = [&](int r) { return Four(*reinterpret_cast<const FourAnywhere*>(rows + r * words)); };
+  typedef int Index __attribute__((vector_size(16)));
+  const Index low{0, 4, 1, 5}, high{2, 6, 3, 7}, first{0, 1, 4, 5}, second{2, 3, 6, 7};
+  const Four a = __builtin_shuffle(row(0), row(1), low), b = __builtin_shuffle(row(2), row(3), low);
+  const Four c = __builtin_shuffle(row(0), row(1), high), d = __builtin_shuffle(row(2), row(3), high);
+  const Four steps[4] = {__builtin_shuffle(a, b, first), __builtin_shuffle(a, b, second),
+                         __builtin_shuffle(c, d, first), __builtin_shuffle(c, d, second)};
+  for (int s = 0; s < 4; ++s) *reinterpret_cast<FourAnywhere*>(out + s * TILE_ROWS) = steps[s];
+}
+
+// Rows (at most TILE_ROWS) one after the other, to one interleaved tile. `words` is a multiple of 4.
+void interleave(const float* rows, int64_t count, int64_t words, float* out) {
+  for (int64_t r = 0; r < count;) {
+    const bool four = count - r >= 4;
+    for (int64_t s = 0; s < words; s += 4) {
+      if (four)
+        interleave_four(rows + r * words + s, words, out + s * TILE_ROWS + r);
+      else
+        for (int64_t i = 0; i < 4; ++i) out[(s + i) * TILE_ROWS + r] = rows[r * words + s + i];
+    }
+    r += four ? 4 : 1;
+  }
+}
+
+void round_rows(const float* x, int64_t count, uint16_t* out) {
+  for (int64_t i = 0; i < count; ++i) out[i] = to_bfloat16(x[i]);
+}
+
+// x as the form's steps read it, in a buffer of the team's where it must change; all workers together.
 template <class Form>
 Rows prepare_rows(Worker& worker, const Linear& op) {
-  const int64_t columns = op.weight->columns;
-  if constexpr (Form::Step::WIDTH == 1) {
-    return {op.x, columns};
-  } else {
-    uint16_t* rounded = worker.team.shared<uint16_t>(0, op.rows * columns);
-    worker.for_units(op.rows, [&](int64_t row) {
-      for (int64_t k = 0; k < columns; ++k) rounded[row * columns + k] = to_bfloat16(op.x[row * columns + k]);
-    });
-    return {reinterpret_cast<const float*>(rounded), columns / 2};
-  }
+  constexpr bool ROUND = Form::Step::WIDTH == 2;
+  const int64_t columns = op.weight->columns, words = columns / Form::Step::WIDTH;
+  const bool few = op.rows <= DIRECT_ROWS;
+  if (few && !ROUND) return {op.x, words};
+  const int64_t tiles = (op.rows + TILE_ROWS - 1) / TILE_ROWS;
+  float* out = worker.team.shared<float>(0, tiles * TILE_ROWS * words);
+  worker.for_units(tiles, [&](int64_t tile) {
+    const int64_t first = tile * TILE_ROWS, count = std::min<int64_t>(TILE_ROWS, op.rows - first);
+    const float* rows = op.x + first * columns;
+    float* to = out + first * words;
+    if constexpr (ROUND) {
+      float* rounded = few ? to : worker.scratch.get<float>(TILE_ROWS * words);
+      round_rows(rows, count * columns, reinterpret_cast<uint16_t*>(rounded));
+      rows = rounded;
+    }
+    if (!few) interleave(rows, count, words, to);
+  });
+  return {out, words};
 }
 
 struct Pieces {
   int64_t count, rows;  // pieces, and rows in each but the last
 };
 
-Pieces split_rows(int64_t rows) {
-  const int64_t count = (rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE;
-  const int64_t each = (rows + count - 1) / count;
+Pieces split_rows(int64_t rows, int64_t words) {
+  const int64_t most = std::clamp<int64_t>(A_WORDS_AT_ONCE / words, 2 * TILE_ROWS, ROWS_AT_ONCE);
+  const int64_t count = (rows + most - 1) / most, each = (rows + count - 1) / count;
   return {count, (each + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS};
 }
 
@@ -121,6 +169,12 @@ struct Buffers {
     second = acc + (ROWS_AT_ONCE + TILE_ROWS) * COLUMNS;
   }
 };
+
+// Brings the lines that will be written to the caches while the arithmetic goes on.
+void prefetch_out(float* out, int64_t width, int64_t first_row, int64_t count, int64_t column) {
+  for (int64_t r = 0; r < count; ++r)
+    for (int i = 0; i < COLUMNS; i += 16) __builtin_prefetch(out + (first_row + r) * width + column + i, 1);
+}
 
 // One row's 32 accumulators (columns of them wanted) plus bias and residual.
 void write_row(const Linear& op, const float* acc, int64_t at, int64_t column, int64_t columns) {
@@ -159,7 +213,7 @@ void write_gated(const Linear& op, const float* gate, const float* up, int64_t f
 template <class F>
 void for_blocks(Worker& worker, const Linear& op, int64_t blocks, F&& f) {
   const Buffers buffers(worker);
-  const Pieces pieces = split_rows(op.rows);
+  const Pieces pieces = split_rows(op.rows, op.weight->columns);
   worker.for_units(pieces.count * blocks, [&](int64_t unit) {
     const int64_t first = unit / blocks * pieces.rows;
     const int64_t count = std::min(pieces.rows, op.rows - first);
@@ -176,8 +230,9 @@ void linear(Worker& worker, const Linear& op) {
     const int64_t groups = op.weight->columns / GROUP, stride = groups * Form::GROUP_BYTES;
     for_blocks(worker, op, (op.weight->rows + COLUMNS - 1) / COLUMNS,
                [&](const Buffers& buffers, int64_t first, int64_t count, int64_t block) {
-                 block_product<Form>(op.weight->storage + block * stride, groups, {rows.a + first * rows.lda, rows.lda},
-                                     count, buffers.acc, buffers.panel);
+                 prefetch_out(op.out, op.weight->rows, first, count, block * COLUMNS);
+                 block_product<Form>(op.weight->storage + block * stride, groups, {rows.a + first * rows.words, rows.words},
+                                     count, op.rows <= DIRECT_ROWS, buffers.acc, buffers.panel);
                  write_out(op, buffers.acc, first, count, block * COLUMNS);
                });
   });
@@ -190,10 +245,12 @@ void linear_silu_mul(Worker& worker, const Linear& op) {
     const int64_t groups = op.weight->columns / GROUP, stride = groups * Form::GROUP_BYTES;
     const int64_t blocks = op.weight->rows / 2 / COLUMNS;
     for_blocks(worker, op, blocks, [&](const Buffers& buffers, int64_t first, int64_t count, int64_t block) {
-      const Rows here{rows.a + first * rows.lda, rows.lda};
+      const Rows here{rows.a + first * rows.words, rows.words};
+      const bool few = op.rows <= DIRECT_ROWS;
+      prefetch_out(op.out, op.weight->rows / 2, first, count, block * COLUMNS);
       const uint8_t* gate = op.weight->storage + block * stride;
-      block_product<Form>(gate, groups, here, count, buffers.acc, buffers.panel);
-      block_product<Form>(gate + blocks * stride, groups, here, count, buffers.second, buffers.panel);
+      block_product<Form>(gate, groups, here, count, few, buffers.acc, buffers.panel);
+      block_product<Form>(gate + blocks * stride, groups, here, count, few, buffers.second, buffers.panel);
       write_gated(op, buffers.acc, buffers.second, first, count, block * COLUMNS);
     });
   });

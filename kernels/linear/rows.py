@@ -12,6 +12,7 @@ fp8_rows   [N, K] float8_e4m3fn              [N] float32
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -87,7 +88,7 @@ def _joined(parts: list[Tensor]) -> Tensor:
     return torch.cat(padded)
 
 
-def _parts(storage: Tensor, shapes: list[tuple[tuple[int, ...], torch.dtype]]) -> list[Tensor]:
+def _parts(storage: Tensor, shapes: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> list[Tensor]:
     parts, at = [], 0
     for shape, dtype in shapes:
         size = torch.Size(shape).numel() * dtype.itemsize

@@ -44,7 +44,8 @@ def _linear(
     INNER: tl.constexpr,
     EVEN: tl.constexpr,
 ):
-    # x [rows, width], weight [columns, width], norm [width] float32, bias [columns] float32, residual and out [rows, columns]
+    # x [rows, width], weight [columns, width], norm [width] float32, bias [columns] float32,
+    # residual and out [rows, columns].
     # Computed the other way round, weight times x transposed: few rows then are the narrow side of the product.
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -131,27 +132,32 @@ def _gated_linear(
     tl.store(out_ptr + at, narrow(result, out_ptr.dtype.element_ty), mask=row_there[:, None] & column_there[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _dequantise(
     weight_ptr,
     scale_ptr,
     minimum_ptr,
+    rows_ptr,
     out_ptr,
-    num_columns,
+    num_rows,
     width,
     FORM: tl.constexpr,
+    SELECTED: tl.constexpr,
     COLUMNS: tl.constexpr,
     INNER: tl.constexpr,
 ):
-    # weight [columns, width] in any form, out [columns, width] bfloat16
-    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    # weight [columns, width] in any form, rows [rows] int64 where SELECTED, out [rows, width] bfloat16
+    place = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     start = tl.program_id(1) * INNER
-    there = column < num_columns
-    tile = weight_tile(weight_ptr, scale_ptr, minimum_ptr, column, there, start, width, FORM, COLUMNS, INNER, False)
+    there = place < num_rows
+    row = place
+    if SELECTED:
+        row = tl.load(rows_ptr + place, mask=there, other=0)
+    tile = weight_tile(weight_ptr, scale_ptr, minimum_ptr, row, there, start, width, FORM, COLUMNS, INNER, False)
     if FORM == _FP8:
-        tile = narrow(tile.to(tl.float32) * tl.load(scale_ptr + column, mask=there, other=0.0)[:, None], tl.bfloat16)
+        tile = narrow(tile.to(tl.float32) * tl.load(scale_ptr + row, mask=there, other=0.0)[:, None], tl.bfloat16)
     inner = start + tl.arange(0, INNER)
-    at = column.to(tl.int64)[:, None] * width + inner[None, :]
+    at = place.to(tl.int64)[:, None] * width + inner[None, :]
     tl.store(out_ptr + at, tile, mask=there[:, None] & (inner < width)[None, :])
 
 
@@ -249,14 +255,28 @@ def run_linear(
     return out
 
 
-def dequantise(packed: PackedLinear) -> Tensor:
-    """[N, K] bfloat16, the very values that the other kernels multiply (fp8: rounded once more, with its scale)."""
-    columns, width = packed.out_features, packed.in_features
-    out = torch.empty(columns, width, dtype=torch.bfloat16, device=packed.storage.device)
+def dequantise(packed: PackedLinear, rows: Tensor | None = None) -> Tensor:
+    """All rows of a weight, or ``rows`` [R] int64, as [., K] bfloat16: the very values that the other kernels multiply
+    (fp8: rounded once more, with its scale). A dense weight keeps its dtype."""
+    if packed.form is WeightForm.ROWS:
+        return packed.storage if rows is None else packed.storage[rows]
+    count, width = packed.out_features if rows is None else rows.numel(), packed.in_features
+    out = torch.empty(count, width, dtype=torch.bfloat16, device=packed.storage.device)
     weight, scale, minimum = parts_of(packed)
-    _dequantise[(triton.cdiv(columns, 32), triton.cdiv(width, 128))](
-        weight, scale, minimum, out, columns, width, FORM=int(TILE_FORM[packed.form]), COLUMNS=32, INNER=128
-    )
+    if count:
+        _dequantise[(triton.cdiv(count, 32), triton.cdiv(width, 128))](
+            weight,
+            scale,
+            minimum,
+            out if rows is None else rows,
+            out,
+            count,
+            width,
+            FORM=int(TILE_FORM[packed.form]),
+            SELECTED=rows is not None,
+            COLUMNS=32,
+            INNER=128,
+        )
     return out
 
 

@@ -79,8 +79,9 @@ struct Bfloat16Weight {
   }
 };
 
-// int8 and int4: the integer goes into the mantissa of a number in [1, 2), so that one fused multiply-add with
-// adjusted scale and offset gives q * scale + minimum; see linear/weights.py for the exact meaning.
+// int8 and int4: the integer goes into the mantissa of a number in [1, 2), so that one multiply-add with adjusted scale
+// and offset gives q * scale + minimum; see linear/weights.py for the exact meaning. The product is exact even where it
+// is rounded on its own (8 or 9 bits times 11), so all levels agree.
 template <int BITS, int POSITION>
 SESSILE_INLINE Words quantised_value(Words word, int index, Vec scale, Vec offset) {
   const uint32_t mask = ((1u << BITS) - 1) << POSITION;
@@ -118,10 +119,10 @@ struct Int8Weight {
     Vec scale[VECS], offset[VECS];
     for (int j = 0; j < VECS; ++j) {
       const Vec d = load_half(half + j * LANES);
-      scale[j] = d * splat(32768.0f);       // 1 + u / 2^15 for the byte at bit 8
-      offset[j] = d * splat(-32768.0f - 128.0f);
+      scale[j] = d * splat(256.0f);  // 1 + u / 2^8 for the byte at bit 15
+      offset[j] = d * splat(-256.0f - 128.0f);
     }
-    walk_quantised<8, 8, Step>(group, scale, offset, f);
+    walk_quantised<8, 15, Step>(group, scale, offset, f);
   }
 };
 

@@ -18,7 +18,7 @@ namespace {
 constexpr int GROUP = 16;     // tokens that lie together inside a block, see kv_layout.py
 constexpr int STRETCH = 64;   // tokens of one online softmax update
 constexpr int SEGMENT = 256;  // tokens whose partial result stands alone
-constexpr int TILE = 48;      // query rows (tokens times heads that share a key head) of a unit, about
+constexpr int TILE = 96;      // query rows (tokens times heads that share a key head) of a unit, about
 constexpr float LOWEST = -1e30f;
 
 // What differs between a float32 and a bfloat16 KV pool.
@@ -148,17 +148,37 @@ void load_values(const Batch& batch, const KvLayer& kv, const QueryTile& tile, i
   }
 }
 
-// One row's online softmax update: scores become weights, the row's output and sum are rescaled.
+void scale_output(const Shape& shape, int64_t row, Vec factor, const Partial& partial) {
+  for (int64_t p = 0; p < shape.panels; ++p)
+    for (int j = 0; j < COLUMNS; j += LANES) {
+      float* at = partial.output + (p * shape.rows + row) * COLUMNS + j;
+      store(at, load(at) * factor);
+    }
+}
+
 template <class Step>
+void write_weights(Vec weight, int part, float* out) {
+  if constexpr (Step::WIDTH == 1) {
+    store(out + part * LANES, weight);
+  } else {
+    const Words rounded = to_bfloat16(weight);
+    uint16_t* to = reinterpret_cast<uint16_t*>(out) + part * LANES;
+    for (int j = 0; j < LANES; ++j) to[j] = uint16_t(rounded[j]);
+  }
+}
+
+// One row's online softmax update: scores become weights, the row's output and sum are rescaled. PARTLY: the row does
+// not see all tokens of the stretch; what it does not see weighs zero.
+template <class Step, bool PARTLY>
 void update_row(const Shape& shape, int64_t row, int64_t visible, float scale, const float* scores, float* weights,
                 const Partial& partial) {
   constexpr int PARTS = STRETCH / LANES;
-  Vec s[PARTS];
-  Vec top = splat(LOWEST);
+  Vec s[PARTS], top = splat(LOWEST);
+#pragma GCC unroll 16
   for (int i = 0; i < PARTS; ++i) {
     const int column = i * LANES;
     s[i] = load(scores + column / COLUMNS * shape.rows * COLUMNS + column % COLUMNS) * splat(scale);
-    s[i] = select(first_lanes(int(visible) - column), s[i], splat(LOWEST));
+    if (PARTLY) s[i] = select(first_lanes(int(visible) - column), s[i], splat(LOWEST));
     top = max(s[i], top);
   }
   const float before = partial.maximum[row], maximum = std::max(before, max_lanes(top));
@@ -166,23 +186,15 @@ void update_row(const Shape& shape, int64_t row, int64_t visible, float scale, c
   if (maximum != before) {
     const Vec shrink = exp2(splat(before - maximum));
     sum = sum * shrink;
-    for (int64_t p = 0; p < shape.panels; ++p)
-      for (int j = 0; j < COLUMNS; j += LANES) {
-        float* at = partial.output + (p * shape.rows + row) * COLUMNS + j;
-        store(at, load(at) * shrink);
-      }
+    scale_output(shape, row, shrink, partial);
     partial.maximum[row] = maximum;
   }
+#pragma GCC unroll 16
   for (int i = 0; i < PARTS; ++i) {
-    const Vec weight = select(first_lanes(int(visible) - i * LANES), exp2(s[i] - splat(maximum)), Vec{});
+    Vec weight = exp2(s[i] - splat(maximum));
+    if (PARTLY) weight = select(first_lanes(int(visible) - i * LANES), weight, Vec{});
     sum = sum + weight;
-    if constexpr (Step::WIDTH == 1) {
-      store(weights + i * LANES, weight);
-    } else {
-      const Words rounded = to_bfloat16(weight);
-      uint16_t* out = reinterpret_cast<uint16_t*>(weights) + i * LANES;
-      for (int j = 0; j < LANES; ++j) out[j] = uint16_t(rounded[j]);
-    }
+    write_weights<Step>(weight, i, weights);
   }
   store(partial.sum + row * LANES, sum);
 }
@@ -199,13 +211,17 @@ void add_stretch(const Attention& op, const Batch& batch, const KvLayer& kv, con
     tiles<Step>(buffers.queries, steps, rows, buffers.panel + c * steps, steps, buffers.scores + c * shape.rows);
 
   constexpr int64_t WEIGHT_WORDS = STRETCH / Step::WIDTH;
+  const float scale = op.scale * 1.44269504f;  // of base 2 exponents
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t visible = std::clamp<int64_t>(buffers.seen[row] - position, 0, count);
     float* weights = buffers.weights + row * WEIGHT_WORDS;
-    if (visible == 0)
-      std::fill_n(weights, WEIGHT_WORDS, 0.0f);
+    const float* scores = buffers.scores + row * COLUMNS;
+    if (visible == STRETCH)
+      update_row<Step, false>(shape, row, visible, scale, scores, weights, partial);
+    else if (visible > 0)
+      update_row<Step, true>(shape, row, visible, scale, scores, weights, partial);
     else
-      update_row<Step>(shape, row, visible, op.scale * 1.44269504f, buffers.scores + row * COLUMNS, weights, partial);
+      std::fill_n(weights, WEIGHT_WORDS, 0.0f);
   }
 
   load_values<Kv>(batch, kv, tile, position, count, dim, buffers.panel);

@@ -292,7 +292,7 @@ def _extend(
     KEYS: tl.constexpr,
     SPLIT_KEYS: tl.constexpr,
 ):
-    # One tile of rows and one key head a program; shapes as in _decode. The last tiles have the most keys: first they go.
+    # One tile of rows and one key head a program; shapes as in _decode. The last tiles, with the most keys, go first.
     GROUP: tl.constexpr = NUM_HEADS // NUM_KV_HEADS
     TOKENS: tl.constexpr = ROWS // GROUP
     kv_head = tl.program_id(0)

@@ -58,7 +58,7 @@ def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tup
 
 
 def _padded(width: int) -> int:
-    return max(128, triton.next_power_of_2(width))
+    return max(128, int(triton.next_power_of_2(width)))
 
 
 def _warps(width: int) -> int:

@@ -35,7 +35,7 @@ def _rotary_kv_write(
     WIDTH: tl.constexpr,
 ):
     # qkv [T, (Hq + 2 Hkv) * D], cos_sin [max_position, D] float32, q [T, Hq, D]
-    # layer: the pool at this layer of block 0: [blocks (block_stride), 2, Hkv, block_size, D]; a slot < 0 is not written
+    # layer: the pool at this layer of block 0, [blocks, 2, Hkv, block_size, D]; a slot below 0 is not written
     HALF: tl.constexpr = HEAD_DIM // 2
     ALL_HEADS: tl.constexpr = NUM_HEADS + 2 * NUM_KV_HEADS
     token = tl.program_id(0).to(tl.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class RowSampling:
-    """One entry a row, on the logits' device. ``temperature`` 0 is greedy; ``top_k`` 0, ``top_p`` 1, ``min_p`` 0: off."""
+    """One entry a row, on the logits' device. Temperature 0 is greedy; top-k 0, top-p 1 and min-p 0 are off."""
 
     temperature: Tensor  # [R] float32
     top_k: Tensor  # [R] int32
@@ -51,7 +52,7 @@ def verify_drafts(sampled: Tensor, token_ids: Tensor, query_start: Tensor) -> Te
     """Accepted drafts [S] int32; see ``sampling.verify_drafts``."""
     starts = query_start.tolist()
     counts = []
-    for first, last in zip(starts, starts[1:], strict=False):
+    for first, last in itertools.pairwise(starts):
         equal = (sampled[first : last - 1] == token_ids[first + 1 : last]).tolist()
         counts.append(equal.index(False) if False in equal else len(equal))
     return torch.tensor(counts, dtype=torch.int32, device=sampled.device)

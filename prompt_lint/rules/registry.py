@@ -7,6 +7,7 @@ from ..text_change import TextChange
 from . import drift, fleet, history, retrieved, tools, volatile
 from .base import BreakRule, Verdict
 
+_RESUMED = 5
 _SHAPE: tuple[BreakRule, ...] = (
     tools.ToolOrder(),
     tools.ToolSetChanged(),
@@ -58,9 +59,22 @@ def judge_break(brk: Break) -> Verdict | None:
     order = (*_SHAPE, *_BLOCKS, *_LABELLED, *_SCALARS, *_REST) if large else BREAK_RULES
     for rule in order:
         verdict = rule.judge(brk)
-        if verdict:
+        if verdict and not (large and rule in _SCALARS and not _resumes(brk, verdict)):
             return verdict
     return None
+
+
+def _resumes(brk: Break, verdict: Verdict) -> bool:
+    """In a large change a value counts only when both texts go on alike behind it."""
+    change = brk.text
+    if change is None or verdict.was is None or verdict.now is None:
+        return True
+    at = change.position
+    ends = []
+    for text, value in ((change.was, verdict.was), (change.now, verdict.now)):
+        start = text.find(value, max(0, at - len(value)), at + len(value))
+        ends.append(text[start + len(value) : start + len(value) + _RESUMED])
+    return ends[0] == ends[1]
 
 
 def _is_block(change: TextChange) -> bool:

@@ -26,6 +26,9 @@ class Connection:
         options: list[tuple[str, Any]] = [
             ("grpc.max_receive_message_length", -1),
             ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+            ("grpc.initial_reconnect_backoff_ms", 100),  # a server that is back is found at once
+            ("grpc.min_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 1_000),
             ("grpc.enable_retries", 0),  # done here, where the request ids are known
         ]
         if credentials is None:

@@ -12,19 +12,41 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ...kernels.attention_batch import AttentionBatch
+from ...kernels.attention_batch import AttentionBatch, leading_decodes
 from .scheduler import StepPlan
 from .sequence import Sequence
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class StepArrays:
+    """What the model computes in one step, on the host; the fields are those of AttentionBatch, and of the step."""
+
+    token_ids: npt.NDArray[np.int64]  # [num_tokens]
+    positions: npt.NDArray[np.int32]
+    slot_mapping: npt.NDArray[np.int64]
+    block_tables: npt.NDArray[np.int32]
+    query_start: npt.NDArray[np.int32]
+    context_lens: npt.NDArray[np.int32]
+    logits_rows: npt.NDArray[np.int64]  # [len(sampling)]: rows of the tokens whose logits are wanted
+    sampling: list[Sequence]  # the turns that get their next token
+
+    @property
+    def num_sequences(self) -> int:
+        return len(self.context_lens)
+
+    @property
+    def query_lens(self) -> list[int]:
+        lens: list[int] = np.diff(self.query_start).tolist()
+        return lens
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class StepBatch:
-    """What the model computes in one step."""
+    """The same as tensors on the model's device."""
 
     token_ids: torch.Tensor  # [num_tokens] int64
     attention: AttentionBatch
     logits_rows: torch.Tensor  # [len(sampling)] int64: rows of the tokens whose logits are wanted
-    sampling: list[Sequence]  # the turns that get their next token
 
 
 class BlockTables:
@@ -68,8 +90,8 @@ class BlockTables:
         return self._table[rows, :num_blocks]
 
 
-def build_batch(plan: StepPlan, tables: BlockTables, block_size: int, device: torch.device) -> StepBatch:
-    """Make the tensors of ``plan``."""
+def build_arrays(plan: StepPlan, tables: BlockTables, block_size: int) -> StepArrays:
+    """Make the arrays of ``plan``."""
     chunks = plan.chunks
     counts = np.array([chunk.num_tokens for chunk in chunks], dtype=np.int32)
     starts = np.array([chunk.start for chunk in chunks], dtype=np.int32)
@@ -84,19 +106,33 @@ def build_batch(plan: StepPlan, tables: BlockTables, block_size: int, device: to
     slots = block_tables[owner, positions // block_size].astype(np.int64) * block_size + positions % block_size
     token_ids = np.concatenate([c.sequence.token_ids[c.start : c.start + c.num_tokens] for c in chunks])
     ending = [index for index, chunk in enumerate(chunks) if chunk.reaches_end]
+    return StepArrays(
+        token_ids=token_ids.astype(np.int64),
+        positions=positions,
+        slot_mapping=slots,
+        block_tables=block_tables,
+        query_start=query_start,
+        context_lens=starts + counts,
+        logits_rows=query_start[1:][ending].astype(np.int64) - 1,
+        sampling=[chunks[index].sequence for index in ending],
+    )
+
+
+def to_device(arrays: StepArrays, device: torch.device) -> StepBatch:
+    """The tensors of ``arrays``."""
 
     def put(array: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(device)
 
     return StepBatch(
-        token_ids=put(token_ids.astype(np.int64)),
+        token_ids=put(arrays.token_ids),
         attention=AttentionBatch(
-            positions=put(positions),
-            slot_mapping=put(slots),
-            block_tables=put(block_tables),
-            query_start=put(query_start),
-            context_lens=put(starts + counts),
+            positions=put(arrays.positions),
+            slot_mapping=put(arrays.slot_mapping),
+            block_tables=put(arrays.block_tables),
+            query_start=put(arrays.query_start),
+            context_lens=put(arrays.context_lens),
+            num_short=leading_decodes(arrays.query_lens),
         ),
-        logits_rows=put(query_start[1:][ending].astype(np.int64) - 1),
-        sampling=[chunks[index].sequence for index in ending],
+        logits_rows=put(arrays.logits_rows),
     )

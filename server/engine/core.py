@@ -11,20 +11,18 @@ import msgspec
 import torch
 
 from ...sessions.cache.block_pool import BlockPool
-from ...sessions.cache.cost_model import Calibration, CostModel
-from ...sessions.cache.keys import BlockKeys, KVFingerprint
-from ...sessions.cache.lower_tiers import LowerTiers
+from ...sessions.cache.cost_model import CostModel
+from ...sessions.cache.keys import BlockKeys
 from ...sessions.cache.prefix_cache import PrefixCache
 from ...sessions.cache.radix_tree import RadixTree
 from ..model.causal_lm import CausalLM
-from .batch import BlockTables, build_batch
-from .calibration import measure
+from .batch import BlockTables, build_arrays
+from .device.parts import device_parts
 from .engine_config import EngineConfig
-from .kv_cache import KVCache, blocks_in, kv_fingerprint
+from .kv_cache import kv_fingerprint
 from .kv_transfer import KVTransfer
+from .lower_tiers import TierSetup
 from .messages import EngineStats, FinishReason, SubmitTurn, TurnOutput
-from .model_runner import ModelRunner
-from .sampler import sample
 from .scheduler import Scheduler
 from .sequence import Sequence
 
@@ -43,8 +41,8 @@ class EngineCore:
     """Owns scheduler, radix tree, block pool, KV tensors and model. Not thread safe: one loop steps it.
 
     ``clock`` gives seconds; only differences count. ``weights`` is the fingerprint of the model, and a part of the key
-    of each block. ``open_tiers`` makes the tiers below the device tier (None: there are none), ``calibrate`` says what
-    the cost model starts from.
+    of each block. ``tiers`` None: there are none below the device tier. ``progress`` hears what takes long at a start
+    on a GPU.
     """
 
     def __init__(
@@ -54,26 +52,27 @@ class EngineCore:
         device: torch.device,
         clock: Callable[[], float],
         weights: str = "",
-        open_tiers: Callable[[KVFingerprint], LowerTiers] | None = None,
-        calibrate: Callable[[CausalLM, KVCache, LowerTiers], Calibration] = measure,
+        tiers: TierSetup | None = None,
+        progress: Callable[[str, float], None] = lambda stage, fraction: None,
     ) -> None:
-        layout = model.kv_layout(config.block_size)
-        self.num_blocks = blocks_in(config.kv_memory_bytes, layout)
+        parts = device_parts(config, model, device, progress)
+        self.num_blocks = parts.kv_cache.num_blocks
         self.block_size = config.block_size
         self.context_length = min(
             config.max_context or model.max_position, model.max_position, self.num_blocks * config.block_size
         )
         self._clock = clock
-        self._device = device
-        self._kv_cache = KVCache(layout, self.num_blocks, device)
-        self._runner = ModelRunner(model, self._kv_cache)
+        self._kv_cache = parts.kv_cache
+        self._runner = parts.runner
+        self._sample = parts.sample
         self._pool = BlockPool(self.num_blocks)
-        fingerprint = kv_fingerprint(layout, weights)
+        fingerprint = kv_fingerprint(self._kv_cache.layout, weights)
         self._transfer: KVTransfer | None = None
-        if open_tiers is not None:
-            tiers = open_tiers(fingerprint)
-            cost = CostModel(calibrate(model, self._kv_cache, tiers), config.block_size, layout.block_bytes)
-            self._transfer = KVTransfer(self._kv_cache, tiers, cost)
+        if tiers is not None:
+            lower = tiers.open(fingerprint)
+            calibration = tiers.calibrate(model, self._kv_cache, lower)
+            cost = CostModel(calibration, config.block_size, fingerprint.block_bytes)
+            self._transfer = KVTransfer(self._kv_cache, lower, cost)
         on_evict = None if self._transfer is None else self._transfer.demote
         self._tree = RadixTree(self._pool, config.block_size, on_evict=on_evict)
         self._cache = PrefixCache(self._pool, self._tree, BlockKeys(fingerprint))
@@ -132,13 +131,13 @@ class EngineCore:
         advanced: list[Sequence] = []
         if plan.chunks:
             self._kv_cache.copy(plan.copies)
-            batch = build_batch(plan, self._tables, self.block_size, self._device)
+            arrays = build_arrays(plan, self._tables, self.block_size)
             model_started = self._clock()
-            logits = self._runner.run(batch)
+            logits = self._runner.run(arrays)
             self._counters.model_s += self._clock() - model_started
             for sequence, indices in self._scheduler.complete(plan).items():
                 self._tables.replace(sequence, indices)
-            advanced = batch.sampling
+            advanced = arrays.sampling
             self._append_sampled(logits, advanced)
         self._counters.steps += 1
         now = self._clock()
@@ -179,7 +178,7 @@ class EngineCore:
 
     def _append_sampled(self, logits: torch.Tensor, sequences: list[Sequence]) -> None:
         now = self._clock()
-        for sequence, token in zip(sequences, sample(logits, sequences), strict=True):
+        for sequence, token in zip(sequences, self._sample(logits, sequences), strict=True):
             sequence.append(token.token_id, token.logprobs)
             if sequence.first_token is None:
                 sequence.first_token = now

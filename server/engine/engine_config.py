@@ -33,10 +33,10 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     ``max_batch_tokens`` is the token budget of a step. ``max_prefill_tokens_while_decoding`` bounds the prefill tokens
     of a step in which anyone decodes, so that a long prompt does not stall running streams. ``kv_memory_bytes`` is the
-    size of the device tier, ``host_memory_bytes`` and ``disk_quota_bytes`` of those below it; without a ``disk_path``
-    nothing is written. ``shared`` is a JSON object such as ``{"type": "valkey", "startup_nodes": "host:6379"}`` or
-    ``{"type": "fs_native", "base_path": "/mnt/kv"}``; empty for none. ``max_context`` 0 means the model's own.
-    ``threads`` 0 means one a core.
+    size of the device tier (0 on a GPU: all that the largest step leaves free), ``host_memory_bytes`` and
+    ``disk_quota_bytes`` of those below it; without a ``disk_path`` nothing is written. ``shared`` is a JSON object such
+    as ``{"type": "valkey", "startup_nodes": "host:6379"}`` or ``{"type": "fs_native", "base_path": "/mnt/kv"}``; empty
+    for none. ``max_context`` 0 means the model's own. ``threads`` 0 means one a core.
     """
 
     model: Annotated[
@@ -45,7 +45,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     device: Annotated[Device, Meta(description="where the model runs")] = Device.AUTO
     dtype: Annotated[Dtype, Meta(description="of weights and KV in memory")] = Dtype.BFLOAT16
     block_size: Annotated[int, Meta(ge=1, description="tokens in a block of KV")] = 16
-    kv_memory_bytes: Annotated[int, Meta(ge=1, description="size of the KV pool")] = GIB
+    kv_memory_bytes: Annotated[int, Meta(ge=0, description="size of the KV pool; 0, on a GPU: all that is free")] = GIB
     host_memory_bytes: Annotated[int, Meta(ge=0, description="memory for blocks that leave the KV pool; 0: none")] = GIB
     disk_quota_bytes: Annotated[
         int, Meta(ge=0, description="disk space for blocks that outlive the server; 0: none")
@@ -69,7 +69,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         """Raise ConfigError naming the first key that is out of range."""
         at_least = (
             ("block_size", 1),
-            ("kv_memory_bytes", 1),
+            ("kv_memory_bytes", 0),
             ("host_memory_bytes", 0),
             ("disk_quota_bytes", 0),
             ("max_batch_tokens", 1),

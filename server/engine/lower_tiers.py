@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from ...sessions.cache.cost_model import Calibration
 from ...sessions.cache.disk.config import DiskConfig
 from ...sessions.cache.disk.disk_tier import DiskTier
 from ...sessions.cache.host_tier import allocate_slab
@@ -14,12 +17,24 @@ from ...sessions.cache.lmcache_tier import lmcache_store
 from ...sessions.cache.lower_tiers import LowerTiers
 from ...sessions.cache.shared_tier import SharedConfig, SharedTier
 from ...sessions.errors import ConfigError
+from ..model.causal_lm import CausalLM
+from .calibration import measure
 from .engine_config import EngineConfig
+from .kv_cache import KVCache
 
 
-def wants_lower_tiers(config: EngineConfig) -> bool:
-    """Whether there is any tier below the device's."""
-    return bool(config.host_memory_bytes or (config.disk_quota_bytes and config.disk_path) or config.shared)
+@dataclass(frozen=True, slots=True)
+class TierSetup:
+    """How the tiers below the pool are made, once the pool is there, and what their cost model starts from."""
+
+    open: Callable[[KVFingerprint], LowerTiers]
+    calibrate: Callable[[CausalLM, KVCache, LowerTiers], Calibration] = measure
+
+
+def wants_lower_tiers(config: EngineConfig, device_type: str) -> bool:
+    """Whether there is any tier below the device's. A GPU's pool needs staging buffers, which do not exist yet."""
+    on_disk = config.disk_quota_bytes and config.disk_path
+    return device_type == "cpu" and bool(config.host_memory_bytes or on_disk or config.shared)
 
 
 def open_lower_tiers(config: EngineConfig, fingerprint: KVFingerprint) -> LowerTiers:

@@ -22,7 +22,7 @@ from ...sessions.errors import SessileError
 from ..model.registry import load_model, resolve_model
 from .core import EngineCore
 from .engine_config import Device, EngineConfig
-from .lower_tiers import open_lower_tiers, wants_lower_tiers
+from .lower_tiers import TierSetup, open_lower_tiers, wants_lower_tiers
 from .messages import (
     AbortTurn,
     EngineFailed,
@@ -82,8 +82,8 @@ class EngineProcess:
         source = resolve_model(config.model, None, self._report)
         model = load_model(source, device=device, dtype=config.dtype.value, progress=self._report)
         self._report("open the cache tiers", 0.0)
-        open_tiers = partial(open_lower_tiers, config) if device.type == "cpu" and wants_lower_tiers(config) else None
-        core = EngineCore(config, model.model, device, time.monotonic, model.fingerprint, open_tiers)
+        tiers = TierSetup(partial(open_lower_tiers, config)) if wants_lower_tiers(config, device.type) else None
+        core = EngineCore(config, model.model, device, time.monotonic, model.fingerprint, tiers, self._report)
         self._send(
             EngineReady(
                 model=model.name,

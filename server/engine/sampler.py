@@ -35,17 +35,22 @@ def sample(logits: torch.Tensor, sequences: list[Sequence]) -> list[SampledToken
     are barred."""
     if not sequences:  # a step of chunks that end inside their prompts
         return []
-    for row, sequence in enumerate(sequences):
-        if sequence.num_output_tokens < sequence.turn.sampling.min_tokens and sequence.stop_token_ids:
-            logits[row, list(sequence.stop_token_ids)] = -torch.inf
+    bar_stop_tokens(logits, sequences)
     token_ids: list[int] = logits.argmax(dim=-1).tolist()
     for row, sequence in enumerate(sequences):
         if sequence.turn.sampling.temperature > 0:
             token_ids[row] = _draw(logits[row], sequence.turn.sampling, sequence.num_tokens)
     return [
-        SampledToken(token_id, _logprobs(logits[row], token_id, sequence.turn.sampling.logprobs))
+        SampledToken(token_id, logprobs_of(logits[row], token_id, sequence.turn.sampling.logprobs))
         for row, (token_id, sequence) in enumerate(zip(token_ids, sequences, strict=True))
     ]
+
+
+def bar_stop_tokens(logits: torch.Tensor, sequences: list[Sequence]) -> None:
+    """Bars the tokens that would end a turn before its ``min_tokens``. Changes ``logits``."""
+    for row, sequence in enumerate(sequences):
+        if sequence.num_output_tokens < sequence.turn.sampling.min_tokens and sequence.stop_token_ids:
+            logits[row, list(sequence.stop_token_ids)] = -torch.inf
 
 
 def _draw(logits: torch.Tensor, params: SamplingParams, position: int) -> int:
@@ -81,7 +86,7 @@ def _candidates(logits: torch.Tensor, params: SamplingParams) -> tuple[torch.Ten
     return logits, None
 
 
-def _logprobs(logits: torch.Tensor, token_id: int, num_top: int | None) -> TokenLogprobs | None:
+def logprobs_of(logits: torch.Tensor, token_id: int, num_top: int | None) -> TokenLogprobs | None:
     """Of the model's own distribution, before temperature and filters."""
     if num_top is None:
         return None

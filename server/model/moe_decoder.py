@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ...kernels.attention_batch import AttentionBatch
@@ -72,7 +73,7 @@ class MoeDecoder:
         return self.config.max_position
 
     def kv_layout(self, block_size: int) -> KVLayout:
-        return kv_layout(self.config, self.precision, block_size)
+        return kv_layout(self.config, self.precision, block_size, self.embedding.storage.device)
 
     def forward(self, token_ids: Tensor, batch: AttentionBatch, kv_pool: Tensor) -> Tensor:
         x = embedding(token_ids, self.embedding)
@@ -82,7 +83,7 @@ class MoeDecoder:
         return rms_norm(x, self.final_norm, self.config.rms_norm_eps)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return linear(hidden, self.output)
+        return linear(hidden, self.output, out_dtype=torch.float32)
 
     def _attend(self, x: Tensor, index: int, layer: Layer, batch: AttentionBatch, kv_pool: Tensor) -> Tensor:
         config = self.config

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from ...sessions.errors import RequestError, SessileError
+from ..error_status import status_of
 from ..proto.errors import DETAILS_KEY, to_status
 
 logger = logging.getLogger(__name__)
@@ -68,6 +69,8 @@ def _guarded(behaviour: Any, method: str) -> _Behaviour:
             _require_known(request)
             return await behaviour(request, context)
         except SessileError as error:
+            if status_of(error).grpc_code is grpc.StatusCode.INTERNAL:
+                logger.error("%s failed: %s", method, error)  # the operator's to mend, not the caller's
             await _abort(context, error)
         except grpc.aio.AbortError:
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
@@ -39,6 +40,8 @@ from .requests import (
 from .running import Claim, RunningWork
 from .turn import TurnResult
 from .turns import Turns
+
+logger = logging.getLogger(__name__)
 
 RETENTION_S = 7 * 86_400.0  # closed sessions, abandoned entries and answers to request ids stay this long
 _PRUNE_EVERY_S = 3_600.0
@@ -225,6 +228,13 @@ class SessionManager:
         )
         answer = answers.turn_answer(result, finished)
         await self._commit(request, Change(session=after, base_version=session.version, entries=entries), answer)
+        logger.debug(
+            "turn %d: %d tokens, %s",
+            finished.turn,
+            finished.tokens_committed,
+            finished.stop_cause,
+            extra=_about(session),
+        )
         return finished
 
     async def _appended(self, request: AppendRequest, session: Session) -> tuple[Change, Appended]:
@@ -317,6 +327,10 @@ class SessionManager:
         if session is None or session.tenant != tenant:
             raise _not_found(session_id)
         return session
+
+
+def _about(session: Session) -> dict[str, str]:
+    return {"session_id": session.session_id}
 
 
 def _new_session_id(now: float) -> str:

@@ -19,7 +19,9 @@ from .files import OpenFiles
 from .rows import StoredAnswer, damaged
 from .schema import SCHEMA_VERSION, migrate
 
-_FULL_CHECK_BYTES = 64 * 2**20  # larger files are checked row by row as they are read
+# Larger files are checked row by row as they are read. The table of sessions is always checked with its indexes: an
+# index that lost a row would make its session disappear without an error.
+_FULL_CHECK_BYTES = 64 * 2**20
 
 logger = logging.getLogger(__name__)
 
@@ -80,10 +82,11 @@ class SessionDatabase:
     def prepare(self) -> None:
         """Check the file, switch to the write-ahead log and bring the schema to this version."""
         with store_errors(self._path):
-            if self._path.stat().st_size <= _FULL_CHECK_BYTES:
-                problems = [row[0] for row in self._database.execute("PRAGMA integrity_check(3)")]
-                if problems != ["ok"]:
-                    raise damaged("; ".join(problems))
+            small = self._path.stat().st_size <= _FULL_CHECK_BYTES
+            check = "PRAGMA integrity_check(3)" if small else "PRAGMA integrity_check(sessions)"
+            problems = [row[0] for row in self._database.execute(check)]
+            if problems != ["ok"]:
+                raise damaged("; ".join(problems))
             self._database.enable_wal()
             migrate(self._database)
             # Written each time, so that a file that can only be read fails here and not at the first turn.

@@ -18,6 +18,8 @@ def store_errors(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise _store_error(error, path) from error
+    except UnicodeDecodeError as error:
+        raise damaged(f"{path}: a text in it is not UTF-8") from error
 
 
 def _store_error(error: sqlite3.Error, path: Path) -> StoreError:

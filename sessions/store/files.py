@@ -33,17 +33,18 @@ def create_database(path: Path) -> None:
     with store_errors(path):
         database = Database(sqlite3.connect(unfinished), execute_plugins=False)
         try:
-            database.conn.execute("PRAGMA synchronous = FULL")
+            database.conn.execute("PRAGMA synchronous = OFF")  # synced as a whole, below
             migrate(database)
         finally:
             database.close()
+    _sync(unfinished)
     unfinished.rename(path)
-    _sync_folder(path.parent)
+    _sync(path.parent)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    """Make a file's content, or the names in a folder, durable."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

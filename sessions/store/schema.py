@@ -9,6 +9,7 @@ from __future__ import annotations
 from sqlite_utils import Database, Migrations
 
 from ..errors import StoreError
+from .rows import damaged
 
 
 def _m001_sessions_and_entries(database: Database) -> None:
@@ -78,16 +79,35 @@ def migrate(database: Database) -> None:
     """Bring the tables to this version, each step in a transaction of its own.
 
     Raises:
-        StoreError: the file was written by a newer version.
+        StoreError: the file was written by a newer version, or its tables are not those that the steps make.
     """
     migrations = Migrations("sessile.sessions")
     for name, step in _STEPS:
         migrations(name=name)(step)
     known = {name for name, _ in _STEPS}
-    unknown = [migration.name for migration in migrations.applied(database) if migration.name not in known]
+    try:
+        unknown = [migration.name for migration in migrations.applied(database) if migration.name not in known]
+    except KeyError as error:
+        raise damaged("its table of migrations is not what it should be") from error
     if unknown:
         raise StoreError(
             f"the session store was written by a newer version of Sessile (it has {unknown[-1]!r})",
             remedy="run that version or a later one, or use another data folder",
         )
     migrations.apply(database)
+    fresh = Database(memory=True, execute_plugins=False)
+    migrations.apply(fresh)
+    if _definitions(database) != _definitions(fresh) or not _has_distinct_roots(database):
+        raise damaged("its tables are not what they should be")
+    fresh.close()
+
+
+def _definitions(database: Database) -> list[str]:
+    found = database.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema")
+    return sorted(repr(row) for row in found.fetchall())
+
+
+def _has_distinct_roots(database: Database) -> bool:
+    """Whether every table and index has pages of its own: one that shows another's would look empty."""
+    roots = [row[0] for row in database.execute("SELECT rootpage FROM sqlite_schema")]
+    return len(set(roots)) == len(roots)

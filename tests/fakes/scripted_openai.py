@@ -24,7 +24,7 @@ class Served:
 
 @dataclass
 class Script:
-    """Times in seconds. ``status`` may refuse by the number of the request; ``dies_after`` pieces the connection breaks."""
+    """Times in seconds. ``status``: by the number of the request; after ``dies_after`` pieces the connection breaks."""
 
     ttft_s: float = 0.0
     tpot_s: float = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -78,6 +79,6 @@ def _kernels(text: str) -> list[str]:
     lines = text.splitlines()
     return [
         line.removeprefix("def ").split("(")[0]
-        for before, line in zip(lines, lines[1:], strict=False)
+        for before, line in itertools.pairwise(lines)
         if before.startswith("@triton.jit") and line.startswith("def ")
     ]

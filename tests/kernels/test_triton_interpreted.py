@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parent / "interpreted"
 
 @pytest.mark.slow
 def test_kernels_in_the_interpreter() -> None:
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "SESSILE_CPU_FEATURES": "torch"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=5", str(FOLDER)]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
     print(result.stdout)

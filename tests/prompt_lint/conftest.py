@@ -11,15 +11,19 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-
+from sessile.prompt_lint import diagnose
 from sessile.prompt_lint.code.analysis import Language, analyse_source
 from sessile.prompt_lint.engine import TraceLinter, TraceOptions
 from sessile.prompt_lint.findings import Finding
+from sessile.prompt_lint.inputs import gather
 from sessile.prompt_lint.rendering import ChatTemplate
 from sessile.prompt_lint.request import Request, Usage, shape_of
+from sessile.prompt_lint.run import Check, CheckOptions
+from sessile.prompt_lint.selection import Selection
 
 CASES = Path(__file__).parent / "cases"
 
@@ -189,7 +193,18 @@ def lint_case(case: Case) -> list[Finding]:
     """Findings of a case of either kind."""
     if case.is_trace:
         return lint_trace(case.content)
+    if case.content["kind"] == "file":
+        return lint_file(case.content["file"], case.content["text"])
     return analyse_source("case", case.content["code"], Language(case.content["language"]))
+
+
+def lint_file(name: str, text: str) -> list[Finding]:
+    """Findings of a file with a name and a text, through the whole check."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        path.write_bytes(text.encode())
+        options = CheckOptions(Selection.of(), TraceOptions())
+        return Check(options).run(gather([str(path)], [])).findings
 
 
 def matches(finding: Finding, wanted: Expected) -> bool:
@@ -206,10 +221,11 @@ def matches(finding: Finding, wanted: Expected) -> bool:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """`trace_case` and `code_case` run over the data files of their kind."""
-    for name, is_trace in (("trace_case", True), ("code_case", False)):
+    """`trace_case`, `code_case` and `file_case` run over the data files of their kind."""
+    for kind in ("trace", "code", "file"):
+        name = f"{kind}_case"
         if name in metafunc.fixturenames:
-            cases = [c for c in all_cases() if c.is_trace is is_trace]
+            cases = [c for c in all_cases() if c.content["kind"] == kind]
             metafunc.parametrize(name, cases, ids=[c.name for c in cases])
 
 
@@ -236,3 +252,30 @@ def differences(case: Case) -> list[str]:
     if len(found) == len(wanted) and all(matches(f, w) for f, w in zip(found, wanted, strict=True)):
         return []
     return [*(f"wanted {w}" for w in wanted), *(f"found {s}" for s in shown), "different"]
+
+
+_NOT_OF_A_PAIR = ("PL407", "PL6", "PL706", "PL8", "PL9")
+
+
+@pytest.fixture(scope="session")
+def pairs_of_case() -> Callable[[Case], list[bool]]:
+    """For each pair that a case expects: whether `diagnose` names its rule and place."""
+
+    def judge(case: Case) -> list[bool]:
+        if not case.is_trace or case.is_clean or case.rule.startswith(_NOT_OF_A_PAIR):
+            return []
+        sessions, template = case.content.get("sessions"), case.content.get("chat_template")
+        outcomes = []
+        for wanted in case.expected():
+            if wanted.pair is None:
+                continue
+            before, after = (requests_of(case.content)[i] for i in wanted.pair)
+            same = not sessions or sessions[wanted.pair[0]] == sessions[wanted.pair[1]]
+            given = ChatTemplate(template) if template else None
+            found = diagnose(before, after, template=given, same_session=same)
+            outcomes.append(
+                found is not None and found.rule == wanted.rule and wanted.path in (None, found.location.path)
+            )
+        return outcomes
+
+    return judge

@@ -18,6 +18,10 @@ def test_code_case(code_case: Any, judge_case: Callable[[Any], list[str]]) -> No
     assert judge_case(code_case) == []
 
 
+def test_file_case(file_case: Any, judge_case: Callable[[Any], list[str]]) -> None:
+    assert judge_case(file_case) == []
+
+
 @pytest.mark.parametrize("rule", sorted(CATALOGUE))
 def test_every_rule_has_cases(rule: str, cases: list[Any]) -> None:
     assert any(c.rule == rule and not c.is_clean for c in cases), f"{rule} has no case that it must find"

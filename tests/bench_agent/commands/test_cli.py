@@ -15,7 +15,16 @@ import pytest
 from scripted_openai import Script, ScriptedServer
 
 from sessile.bench_agent.cli import main
+from sessile.bench_agent.commands.sweep import point_at
+from sessile.bench_agent.errors import BenchError
+from sessile.bench_agent.load.shape import LoadShape
+from sessile.bench_agent.measurement import Measurement
+from sessile.bench_agent.metrics.summary import Judgement
 from sessile.bench_agent.report.record import read_record
+from sessile.bench_agent.targets.target import TargetSpec
+from sessile.bench_agent.workload.adjust import Adjustments
+from sessile.bench_agent.workload.presets import preset
+from sessile.bench_agent.workload.synthetic import synthetic_workload
 
 SAMPLES = Path(__file__).parents[1] / "traces" / "samples"
 QUICK = ["--no-calibrate", "--null-seconds", "0", "--warm-up", "1", "--gap", "0"]
@@ -95,6 +104,16 @@ def test_ctrl_c_keeps_what_there_is(tmp_path: Path) -> None:
     assert (record.summary.counts.ok, record.summary.counts.interrupted) == (2, 1)
     rows = [json.loads(line) for line in (tmp_path / "a" / "turns.jsonl").read_text().splitlines()]
     assert rows[-1]["status"] == "interrupted" and len(rows[-1]["arrivals_s"]) >= 1
+
+
+def test_ctrl_c_in_the_warm_up(tmp_path: Path) -> None:
+    def words(body: dict[str, object]) -> list[str]:
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return ["w"] * 500
+
+    with serving(Script(tpot_s=0.02, words=words)) as server:
+        assert run(server, tmp_path / "a", "--sessions", "1") == 3
+    assert read_record(tmp_path / "a").summary.counts.ok == 0
 
 
 RUNNABLE = (
@@ -178,3 +197,22 @@ def test_errors_are_told_in_a_sentence(
 def test_overhead(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["overhead", "--sessions", "2", "--seconds", "1"]) == 0
     assert "2 sessions of a null server" in capsys.readouterr().out
+
+
+def test_a_servers_flag_is_swept_by_starting_it_with_each_value() -> None:
+    spec = TargetSpec(serve="sessile", serve_flags=("--dtype", "float32"))
+    workload = synthetic_workload("w", preset("agent-load"), sessions=1, seed=0)
+    plan = Measurement(
+        label="x",
+        workload=workload,
+        adjustments=Adjustments(),
+        load=LoadShape(),
+        judgement=Judgement(),
+        git_revision="x",
+    )
+    changed, labelled = point_at("threads", "2", spec, plan)
+    assert changed.serve_flags == ("--dtype", "float32", "--threads", "2") and labelled.label == "threads 2"
+    same, loaded = point_at("concurrency", "8", spec, plan)
+    assert same == spec and loaded.load.concurrency == 8
+    with pytest.raises(BenchError, match="not a number"):
+        point_at("rate", "fast", spec, plan)

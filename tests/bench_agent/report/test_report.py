@@ -13,6 +13,7 @@ from rich.console import Console
 
 from sessile.bench_agent.commands.compare import write_comparison
 from sessile.bench_agent.errors import CompareError
+from sessile.bench_agent.load.overhead import Overhead
 from sessile.bench_agent.load.runner import Ended
 from sessile.bench_agent.load.shape import LoadShape
 from sessile.bench_agent.metrics.machine import Hardware, MachineLoad
@@ -21,6 +22,7 @@ from sessile.bench_agent.metrics.records import RepeatRecord, SessionRecord, Tur
 from sessile.bench_agent.metrics.roofline import MachineRates, limits
 from sessile.bench_agent.metrics.slo import Slo
 from sessile.bench_agent.metrics.summary import Judgement, summarise
+from sessile.bench_agent.quality.agreement import Agreement
 from sessile.bench_agent.report.comparison import check_comparable, distinct_labels, warnings_of
 from sessile.bench_agent.report.knee import knee_of, plot_knee
 from sessile.bench_agent.report.plots import read_turns
@@ -35,6 +37,7 @@ from sessile.bench_agent.report.record import (
     record_schema,
     write_record,
 )
+from sessile.bench_agent.report.standard import StandardReport, write_standard_report
 from sessile.bench_agent.report.table import markdown_table, print_table
 from sessile.bench_agent.workload.adjust import Adjustments
 
@@ -129,6 +132,10 @@ def test_a_reader_is_warned() -> None:
         provenance=msgspec.structs.replace(record().provenance, machine_load=busy),
     )
     found = " ".join(warnings_of([record(), changed_server(noisy, quantisation="q4")]))
+    lucky = msgspec.structs.replace(
+        record().summary, hit_rates=msgspec.structs.replace(record().summary.hit_rates, server=0.99)
+    )
+    assert "its cache was not empty" in " ".join(warnings_of([record(summary=lucky)]))
     assert "partial" in found and "50%" in found and "quantisations differ" in found
     assert warnings_of([record(), record("two")]) == []
     assert [one.label for one in distinct_labels([record(), record()])] == ["one", "one (2)"]
@@ -164,6 +171,27 @@ def test_tables() -> None:
     lines = markdown_table([record("fast"), record("slow", 2.0)]).splitlines()
     assert lines[0] == "| | fast | slow |"
     assert "**200 ms (200–200)**" in next(line for line in lines if line.startswith("| TTFT, later turns, p50"))
+
+
+def test_the_standard_report_tells_what_was_left_out(tmp_path: Path) -> None:
+    found = Agreement(
+        answers=6, identical=1.0, before_difference=1.0, unit="tokens", compared_logprobs=9,
+        mean_logprob_difference=0.0, largest_logprob_difference=0.0, first_differences=(),
+    )  # fmt: skip
+    overhead = Overhead(
+        sessions=64, turns=100, pieces=4800, pieces_per_s=2000.0, ttft_p50_s=0.001, ttft_p99_s=0.002,
+        piece_p50_s=0.0002, piece_p99_s=0.001,
+    )  # fmt: skip
+    report = StandardReport(
+        compared=(record("gRPC"), record("HTTP", 1.1)), swept=(record("1"), record("2", 0.6)), points=("1", "2"),
+        knee=1,
+        agreement=found, overhead=overhead, left_out=("8 sessions",),
+    )  # fmt: skip
+    plot_knee("sessions at a time", report.points, report.swept, tmp_path)
+    text = write_standard_report(report, tmp_path).read_text()
+    assert "Left out, for want of time: 8 sessions." in text and "| 2 (knee) |" in text
+    assert "![knee](knee.png)" in text and "![ttft]" not in text
+    assert "100.0% of 6 answers identical" in text and "2.00 ms" in text and "1000 GFLOP/s" in text
 
 
 def test_the_knee_is_where_more_brings_little() -> None:

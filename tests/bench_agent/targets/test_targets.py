@@ -6,12 +6,16 @@ from pathlib import Path
 import pytest
 from scripted_openai import Script, ScriptedServer
 
+from sessile.bench_agent.driver.ask import Ask, Sampling
+from sessile.bench_agent.driver.observation import Observation
+from sessile.bench_agent.driver.openai_http import OpenAiDriver
 from sessile.bench_agent.errors import TargetError
 from sessile.bench_agent.targets import launchers
 from sessile.bench_agent.targets.launchers import LAUNCHERS, ServeRequest, launcher_named
 from sessile.bench_agent.targets.server_process import LaunchPlan, ServerProcess, free_port
 from sessile.bench_agent.targets.target import TargetSpec, reach
 
+ASK = Ask(index=0, text="hi", sampling=Sampling(max_tokens=1))
 _SERVER = """
 import http.server, sys, time
 time.sleep(0.3)
@@ -92,6 +96,12 @@ async def test_a_server_is_asked_who_it_is(tmp_path: Path) -> None:
                 "scripted-model",
             )
             assert target.facts.flags == ("--x",) and target.pid is not None
+            assert target.facts.own_cache
+            assert isinstance(target.driver, OpenAiDriver)
+            await target.driver.conversation("s").turn(ASK, Observation())
+            assert server.served[0].headers["x-sessile-tenant"].startswith("cold-bench-")
+        async with reach(TargetSpec(address=server.url, own_cache=False), tmp_path) as target:
+            assert not target.facts.own_cache
         async with reach(TargetSpec(address=server.url, dialect="vllm", model="other"), tmp_path) as target:
             assert (target.facts.dialect, target.facts.model) == ("vllm", "other")
 

@@ -4,6 +4,7 @@ since the interpreter must be chosen before triton is imported."""
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -12,5 +13,11 @@ collect_ignore_glob = [] if os.environ.get("TRITON_INTERPRET") == "1" else ["tes
 
 
 @pytest.fixture(autouse=True)
-def _seed() -> None:
+def _seeded_and_poisoned() -> Iterator[None]:
+    """Fresh memory is NaN, so that an element which a kernel did not write shows."""
     torch.manual_seed(0)
+    torch.use_deterministic_algorithms(True)
+    assert torch.utils.deterministic.fill_uninitialized_memory
+    assert torch.empty(3).isnan().all()
+    yield
+    torch.use_deterministic_algorithms(False)

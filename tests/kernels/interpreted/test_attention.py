@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
-from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from closeness import assert_close
+from torch import Tensor
 
 from sessile.kernels.attention_batch import AttentionBatch
 from sessile.kernels.cuda_config import Arithmetic, AttentionTile, CudaConfig, config_for

@@ -43,10 +43,11 @@ class Server:
             self._process = None
             self.kills += 1
 
-    async def come_back(self, _: float) -> None:
-        """Takes the place of waiting between two attempts."""
+    async def come_back(self, seconds: float) -> None:
+        """Between two attempts: somebody starts the server again, and gRPC takes its time to notice."""
         if self._process is None:
             await asyncio.to_thread(self.start)
+        await asyncio.sleep(min(seconds, 0.2))
 
 
 class Talk:
@@ -104,7 +105,7 @@ async def converse(folder: Path, interrupt_at: set[int]) -> tuple[list[list[int]
         if points in interrupt_at:
             server.kill()
 
-    retry = RetryPolicy(sleep=server.come_back, random=lambda: 0.0)
+    retry = RetryPolicy(max_attempts=50, sleep=server.come_back, random=lambda: 0.0)
     try:
         async with AsyncSessionClient(f"127.0.0.1:{server.port}", retry=retry) as client:
             talk = Talk(client, interrupt)

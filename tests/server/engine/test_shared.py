@@ -16,7 +16,7 @@ from memory_store import MemoryStore
 
 from sessile.server.engine.core import EngineCore
 from sessile.server.engine.engine_config import EngineConfig
-from sessile.server.engine.lower_tiers import open_lower_tiers
+from sessile.server.engine.lower_tiers import TierSetup, open_lower_tiers
 from sessile.server.engine.messages import SubmitTurn, TokensBySource, TurnOutput
 from sessile.server.engine.sampling_params import SamplingParams
 from sessile.sessions.cache.cost_model import Calibration
@@ -63,8 +63,7 @@ class Engine:
             torch.device("cpu"),
             itertools.count().__next__,
             weights,
-            self.keep(open_tiers),
-            lambda model, kv_cache, tiers: COMPUTING_IS_DEAR,
+            TierSetup(self.keep(open_tiers), lambda model, kv_cache, tiers: COMPUTING_IS_DEAR),
         )
         self.names = itertools.count()
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from sessile.server.engine.core import EngineCore
 from sessile.server.engine.engine_config import EngineConfig
-from sessile.server.engine.lower_tiers import open_lower_tiers
+from sessile.server.engine.lower_tiers import TierSetup, open_lower_tiers
 from sessile.server.engine.messages import FinishReason, SubmitTurn, TurnOutput
 from sessile.server.engine.sampling_params import SamplingParams
 from sessile.sessions.cache.cost_model import Calibration
@@ -51,8 +51,7 @@ class Engine:
             torch.device("cpu"),
             itertools.count().__next__,
             weights,
-            partial(open_lower_tiers, config),
-            lambda model, kv_cache, tiers: calibration,
+            TierSetup(partial(open_lower_tiers, config), lambda model, kv_cache, tiers: calibration),
         )
         self.tokens: dict[str, list[int]] = {}
         self.last: dict[str, TurnOutput] = {}

@@ -32,6 +32,7 @@ from sessile.sessions.manager import (
     ListSessions,
     MessagesInput,
     RollbackRequest,
+    SessionManager,
     StopCause,
     TextDelta,
     TextInput,
@@ -637,3 +638,14 @@ async def test_a_store_that_cannot_be_tidied_up_goes_on(
     session = await bench.open()
     await untouched(bench, session.session_id, 1)
     assert "not tidied up: the disk failed" in caplog.text
+
+
+async def test_the_models_other_names(bench: Bench) -> None:
+    bench.manager = SessionManager(
+        bench.store, bench.engine, bench.tokenizer, bench.template, clock=bench.clock, model_aliases={"default"}
+    )
+    for name in (None, "scripted", "default"):
+        assert (await bench.open(model=name)).model == "scripted"
+        await bench.complete([user("x")], model=name)
+    with pytest.raises(RequestError, match="not served here"):
+        await bench.open(model="other")

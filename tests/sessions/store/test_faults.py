@@ -39,26 +39,26 @@ def new_session(session_id: str) -> Session:
     )
 
 
-async def add_turn(store: SessionStore, session: Session) -> Session:
-    entries = (NewEntry(kind=EntryKind.OUTPUT, token_ids=TOKENS),)
+async def add_turn(store: SessionStore, session: Session, tokens: tuple[int, ...] = TOKENS) -> Session:
+    entries = (NewEntry(kind=EntryKind.OUTPUT, token_ids=tokens),)
     after = session.advanced(entries, now=2.0)
     return await store.apply(Change(session=after, base_version=session.version, entries=entries))
 
 
-async def fill(store: SessionStore) -> None:
+async def fill(store: SessionStore, tokens: tuple[int, ...] = TOKENS) -> None:
     for index in range(4):
         session = await store.apply(Change(session=new_session(f"ses_{index}"), base_version=0))
         for _ in range(3):
-            session = await add_turn(store, session)
+            session = await add_turn(store, session, tokens)
 
 
-async def read_everything(store: SessionStore) -> None:
+async def read_everything(store: SessionStore, tokens: tuple[int, ...] = TOKENS) -> None:
     sessions = await store.sessions("", limit=100)
     if len(sessions) != 4:
         raise AssertionError(f"{len(sessions)} sessions: some were dropped in silence")
     for session in sessions:
         log = await store.log(session.place)
-        if log.token_ids() != list(TOKENS * 3) or session.system != "be good":
+        if log.token_ids() != list(tokens * 3) or session.system != "be good":
             raise AssertionError("wrong content was read as if it were right")
 
 
@@ -77,10 +77,10 @@ def copy_of(filled: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def opened_and_read(folder: Path) -> None:
+def opened_and_read(folder: Path, tokens: tuple[int, ...] = TOKENS) -> None:
     store = SessionStore(folder)
     try:
-        asyncio.run(read_everything(store))
+        asyncio.run(read_everything(store, tokens))
     finally:
         store.close()
 
@@ -101,22 +101,33 @@ def test_a_truncated_database(filled: Path, tmp_path: Path, share: float) -> Non
     assert "backup" in (damaged.value.remedy or "")
 
 
-def test_a_flipped_bit_is_seen_or_does_not_matter(filled: Path, tmp_path: Path) -> None:
-    folder = copy_of(filled, tmp_path)
-    path = folder / "sessions.db"
+@pytest.mark.parametrize("full_check_bytes", [2**30, 0])
+@pytest.mark.parametrize("num_tokens", [4000, 30])
+def test_a_flipped_bit_is_seen_or_does_not_matter(
+    tmp_path: Path, num_tokens: int, full_check_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In tokens, in tables, in indexes; also in a file that is too large to be checked as a whole."""
+    monkeypatch.setattr("sessile.sessions.store.database._FULL_CHECK_BYTES", full_check_bytes)
+    tokens = tuple(range(num_tokens))
+    store = SessionStore(tmp_path)
+    asyncio.run(fill(store, tokens))
+    store.close()
+    path = tmp_path / "sessions.db"
     original = path.read_bytes()
+    used = [position for position, byte in enumerate(original) if byte]
     chance = random.Random(7)
     seen = 0
-    for _ in range(60):
+    for _ in range(100):
         content = bytearray(original)
-        position = chance.randrange(len(content))
-        content[position] ^= 1 << chance.randrange(8)
+        content[chance.choice(used)] ^= 1 << chance.randrange(8)
         path.write_bytes(content)
         try:
-            opened_and_read(folder)
+            opened_and_read(tmp_path, tokens)
         except StoreError:
             seen += 1
-    assert seen > 40  # the tokens are nearly all of the file; the rest is free space
+        for name in ("sessions.db-wal", "sessions.db-shm"):
+            (tmp_path / name).unlink(missing_ok=True)
+    assert seen > 60  # the rest is where nothing is kept
 
 
 def test_not_a_database_at_all(tmp_path: Path) -> None:

@@ -1,0 +1,222 @@
+"""``bench-agent report``: the standard report of this repository, in a bounded time.
+
+One server on its default model, measured by HTTP and by gRPC on one workload, over a rising number of sessions, checked
+for equal answers cold and warm, beside what the harness adds and what the machine could do at most. Steps for which no
+time is left are left out, and the report says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import secrets
+import shlex
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+
+from .. import event_loop
+from ..errors import BenchError
+from ..load.overhead import Overhead, measure_overhead
+from ..load.shape import LoadShape
+from ..measurement import Measurement, measure
+from ..metrics.machine import git_revision
+from ..metrics.roofline import Limits
+from ..metrics.summary import Judgement
+from ..quality.agreement import Agreement, agreement, answer_again, converse
+from ..report.knee import plot_knee
+from ..report.progress import LiveProgress
+from ..report.record import RunRecord
+from ..report.standard import StandardReport, write_standard_report
+from ..targets.launchers import ServeRequest, launcher_named
+from ..targets.server_process import ServerProcess
+from ..targets.target import TargetSpec, reach
+from ..workload.adjust import Adjustments, adjust
+from ..workload.plan import Workload
+from ..workload.presets import preset
+from ..workload.synthetic import synthetic_workload
+from .compare import write_comparison
+from .measuring import model_limits, stop_on_signal
+from .quality import cold_conversations
+
+EMBEDDED_MODEL = "134.5e6,269e6"  # SmolLM2-135M: parameters, and bytes of its weights in bfloat16
+WORKLOAD = "agent-load"
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """All flags of the command."""
+    parser.add_argument("--out", type=Path, default=Path("docs/benchmarks"), metavar="FOLDER")
+    parser.add_argument("--budget", type=float, default=540.0, metavar="S", help="no step starts later (540)")
+    parser.add_argument("--sessions", default="1,2,4,8", metavar="N1,N2,…", help="sessions at a time in the sweep")
+    parser.add_argument("--max-turns", type=int, metavar="N", help="turns a session (the preset's 6)")
+    parser.add_argument("--repeats", type=int, default=2, metavar="N", help="of the runs that are compared")
+    parser.add_argument("--serve-flags", default="", metavar="FLAGS", help="flags of the server")
+    parser.add_argument("--model", metavar="NAME", help="another model than the embedded one")
+    parser.add_argument("--quantisation", default="bf16", metavar="TEXT")
+    parser.add_argument(
+        "--limits", default=EMBEDDED_MODEL, metavar="PARAMETERS,BYTES", help="of the model; none: leave out"
+    )
+    parser.add_argument(
+        "--peer", metavar="NAME", help="another server to start and compare with: llama-cpp-python, vllm"
+    )
+    parser.add_argument("--peer-python", metavar="PATH", help="the interpreter of the peer's environment")
+    parser.add_argument("--peer-model", metavar="PATH", help="the peer's model")
+    parser.add_argument("--peer-flags", default="", metavar="FLAGS")
+    parser.add_argument("--peer-quantisation", default="unknown", metavar="TEXT")
+    parser.add_argument("--git-revision", metavar="TEXT")
+
+
+def execute(given: argparse.Namespace) -> int:
+    """0: a report was written. Raises BenchError when nothing could be measured."""
+    records = given.out / "records"
+    records.mkdir(parents=True, exist_ok=True)
+    limits = None if given.limits == "none" else model_limits(given.limits)
+    with tempfile.TemporaryDirectory(prefix="bench-agent-") as scratch:
+        run = _ReportRun(given, records, Path(scratch), limits)
+        event_loop.run(run.run())
+    if not run.compared:
+        raise BenchError("nothing was measured in time", remedy="give it more: --budget SECONDS")
+    write_comparison(run.compared, run.folders, given.out)
+    knee: int | None = None
+    if len(run.swept) > 1:
+        knee = plot_knee("sessions at a time", run.points, run.swept, given.out)[1]
+    report = StandardReport(
+        compared=tuple(run.compared),
+        swept=tuple(run.swept),
+        points=tuple(run.points),
+        knee=knee,
+        agreement=run.agreement,
+        overhead=run.overhead,
+        left_out=tuple(run.left_out),
+    )
+    Console().print(f"report: {write_standard_report(report, given.out)}")
+    return 0
+
+
+@dataclass
+class _ReportRun:
+    """Runs the steps, the weightiest first, while there is time. Owns what they found."""
+
+    given: argparse.Namespace
+    records: Path
+    scratch: Path
+    limits: Limits | None
+    compared: list[RunRecord] = field(default_factory=list)
+    folders: list[Path] = field(default_factory=list)
+    swept: list[RunRecord] = field(default_factory=list)
+    points: list[str] = field(default_factory=list)
+    agreement: Agreement | None = None
+    overhead: Overhead | None = None
+    left_out: list[str] = field(default_factory=list)
+    _stop: asyncio.Event = field(default_factory=asyncio.Event)
+    _began: float = field(default_factory=time.monotonic)
+
+    async def run(self) -> None:
+        """All steps. The server runs for the first ones only, so that it does not disturb the peer."""
+        async with stop_on_signal() as self._stop:
+            await self._step("the harness", self._own_overhead)
+            request = self._request(self.given.serve_flags, self.given.model, None)
+            launcher = launcher_named("sessile")
+            server = ServerProcess(launcher.plan(request))
+            await server.start()
+            http = server.plan.ready_url.removesuffix("/ready")
+            grpc = f"grpc://127.0.0.1:{server.plan.command[server.plan.command.index('--grpc-port') + 1]}"
+            try:
+                await self._step("one session by gRPC", lambda: self._compare("sessile, gRPC", grpc, server))
+                await self._step("one session by HTTP", lambda: self._compare("sessile, HTTP", http, server))
+                await self._step("equal answers", lambda: self._cold_answers(http))
+                for number in self.given.sessions.split(","):
+                    await self._step(f"{number} sessions", lambda n=int(number): self._sweep(n, http, server))  # type: ignore[misc]
+            finally:
+                await server.stop()
+            if self.given.peer is not None:
+                await self._step(self.given.peer, self._peer)
+
+    async def _step(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        if self._stop.is_set() or time.monotonic() - self._began > self.given.budget:
+            self.left_out.append(name)
+            return
+        await work()
+
+    async def _compare(self, label: str, address: str, server: ServerProcess) -> None:
+        record = await self._measure(label, self._spec(address, server), LoadShape(repeats=self.given.repeats), 2)
+        self.compared.append(record)
+        self.folders.append(self.records / _file_name(label))
+
+    async def _sweep(self, sessions: int, address: str, server: ServerProcess) -> None:
+        label = f"{sessions} sessions"
+        load = LoadShape(concurrency=sessions, seed=1)
+        self.swept.append(await self._measure(label, self._spec(address, server), load, max(sessions, 2)))
+        self.points.append(str(sessions))
+
+    async def _peer(self) -> None:
+        given = self.given
+        spec = TargetSpec(
+            serve=given.peer,
+            serve_python=given.peer_python,
+            serve_flags=tuple(shlex.split(given.peer_flags)),
+            model=given.peer_model,
+            quantisation=given.peer_quantisation,
+        )
+        record = await self._measure(given.peer, spec, LoadShape(repeats=given.repeats), 2)
+        self.compared.append(record)
+        self.folders.append(self.records / _file_name(given.peer))
+
+    async def _measure(self, label: str, spec: TargetSpec, load: LoadShape, sessions: int) -> RunRecord:
+        workload, changes = self._workload(sessions, load.seed)
+        plan = Measurement(
+            label=label,
+            workload=workload,
+            adjustments=changes,
+            load=load,
+            judgement=Judgement(),
+            git_revision=self.given.git_revision or git_revision(Path.cwd()),
+            calibrate=not self.swept and load.concurrency == 1,
+            null_seconds=0.0,
+            limits=self.limits,
+        )
+        folder = self.records / _file_name(label)
+        folder.mkdir(exist_ok=True)
+        async with reach(spec, self.scratch) as target:
+            with LiveProgress(label, workload.num_turns * load.repeats) as progress:
+                return await measure(plan, target, folder, watch=progress.turn, stop=self._stop)
+
+    async def _cold_answers(self, address: str) -> None:
+        workload, _ = self._workload(1, 2)
+        async with reach(TargetSpec(address=address), self.scratch) as target:
+            answered = await converse(workload, target.driver.conversation, 32)
+            again = await answer_again(answered, cold_conversations(target, secrets.token_hex(4)))
+        self.agreement = agreement(answered, again)
+
+    async def _own_overhead(self) -> None:
+        self.overhead = await measure_overhead(64, 5.0)
+
+    def _workload(self, sessions: int, seed: int) -> tuple[Workload, Adjustments]:
+        changes = Adjustments(max_turns=self.given.max_turns, seed=seed)
+        workload = synthetic_workload(WORKLOAD, preset(WORKLOAD), sessions=sessions, seed=seed)
+        return adjust(workload, changes), changes
+
+    def _spec(self, address: str, server: ServerProcess) -> TargetSpec:
+        launcher = launcher_named("sessile")
+        request = self._request(self.given.serve_flags, self.given.model, None)
+        return TargetSpec(
+            address=address,
+            server_name="sessile",
+            server_version=launcher.version(request),
+            server_flags=request.flags,
+            quantisation=self.given.quantisation,
+            model_name=self.given.model or "smollm2-135m",
+            server_pid=server.pid,
+            server_start_s=server.start_s,
+        )
+
+    def _request(self, flags: str, model: str | None, python: str | None) -> ServeRequest:
+        return ServeRequest(model, tuple(shlex.split(flags)), "http", self.scratch, python)
+
+
+def _file_name(label: str) -> str:
+    return "".join(letter if letter.isalnum() else "-" for letter in label).strip("-").replace("--", "-")

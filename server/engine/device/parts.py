@@ -1,0 +1,83 @@
+"""The parts of an engine that differ by device: the KV pool, the runner and the sampler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from ....kernels.attention_batch import AttentionBatch
+from ...model.causal_lm import CausalLM
+from ..engine_config import EngineConfig
+from ..kv_cache import KVCache, blocks_in
+from ..model_runner import ModelRunner, Runner
+from ..sampler import SampledToken, sample
+from ..sequence import Sequence
+from .device_sampler import sample_on_device
+from .graph_runner import GraphRunner, Progress
+from .interface import DeviceInterface
+from .memory_plan import num_blocks, out_of_memory, plan_memory
+from .step_buffers import Sizes
+
+_GRAPH_BYTES = 512 * 2**20  # what graphs and their common pool took at most
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceParts:
+    """What the engine's step works with."""
+
+    kv_cache: KVCache
+    runner: Runner
+    sample: Callable[[torch.Tensor, list[Sequence]], list[SampledToken]]
+
+
+def device_parts(config: EngineConfig, model: CausalLM, device: torch.device, progress: Progress) -> DeviceParts:
+    """The parts for ``device``.
+
+    Raises:
+        ConfigError: memory does not suffice, with the numbers and what can be done.
+    """
+    if device.type == "cuda":
+        from .cuda_device import CudaDevice
+
+        return gpu_parts(config, model, CudaDevice(device), progress)
+    layout = model.kv_layout(config.block_size)
+    kv_cache = KVCache(layout, blocks_in(config.kv_memory_bytes, layout), device)
+    return DeviceParts(kv_cache, ModelRunner(model, kv_cache, device), sample)
+
+
+def gpu_parts(config: EngineConfig, model: CausalLM, device: DeviceInterface, progress: Progress) -> DeviceParts:
+    """The parts for a GPU: the pool is as large as the memory that the largest step leaves, or as was asked for."""
+    layout = model.kv_layout(config.block_size)
+    progress("profile run", 0.0)
+    plan = plan_memory(device, lambda: _largest_step(config, model, device), _GRAPH_BYTES)
+    blocks = num_blocks(plan, layout, config.kv_memory_bytes)
+    try:
+        kv_cache = KVCache(layout, blocks, device.torch_device)
+        context = min(config.max_context or model.max_position, model.max_position, blocks * config.block_size)
+        rows = min(config.max_batch_tokens, config.max_sequences * 8)
+        sizes = Sizes(rows, config.max_sequences, -(-context // config.block_size) + 1)
+        runner = GraphRunner(model, kv_cache, device, sizes)
+        runner.capture(progress)
+    except torch.OutOfMemoryError as error:
+        raise out_of_memory(device, f"a KV pool of {blocks} blocks with its graphs") from error
+    return DeviceParts(kv_cache, runner, sample_on_device)
+
+
+def _largest_step(config: EngineConfig, model: CausalLM, device: DeviceInterface) -> None:
+    """One prompt of all tokens of a step, over a pool of one block that nothing is written to."""
+    tokens, target = config.max_batch_tokens, device.torch_device
+    width = -(-tokens // config.block_size)
+    positions = torch.arange(tokens, dtype=torch.int32) % model.max_position
+    batch = AttentionBatch(
+        positions=positions.to(target),
+        slot_mapping=torch.full((tokens,), -1, dtype=torch.int64, device=target),
+        block_tables=torch.zeros(1, width, dtype=torch.int32, device=target),
+        query_start=torch.tensor([0, tokens], dtype=torch.int32, device=target),
+        context_lens=torch.tensor([tokens], dtype=torch.int32, device=target),
+    )
+    kv_pool = model.kv_layout(config.block_size).allocate(1, target)
+    with torch.inference_mode():
+        hidden = model.forward(torch.zeros(tokens, dtype=torch.int64, device=target), batch, kv_pool)
+        model.logits(hidden[: config.max_sequences])

@@ -1,0 +1,80 @@
+"""Memory of a GPU, the moving of blocks, and the engine on a GPU that is not there."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from fake_device import GIB, FakeDevice
+from summing_model import SummingModel
+
+from sessile.server.engine.device.block_mover import BlockMover
+from sessile.server.engine.device.memory_plan import MemoryPlan, num_blocks, plan_memory
+from sessile.server.engine.device.parts import gpu_parts
+from sessile.server.engine.engine_config import EngineConfig
+from sessile.server.engine.kv_cache import KVCache
+from sessile.sessions.errors import ConfigError
+
+LAYOUT = SummingModel().kv_layout(16)
+
+
+def test_the_pool_takes_what_the_largest_step_leaves() -> None:
+    plan = plan_memory(FakeDevice(free=8 * GIB, step_bytes=2 * GIB), lambda: None, GIB)
+    assert plan == MemoryPlan(total=16 * GIB, free=8 * GIB, step=2 * GIB, graphs=GIB)
+    assert 0.9 * 5 * GIB < num_blocks(plan, LAYOUT, 0) * LAYOUT.block_bytes <= 5 * GIB
+    assert num_blocks(plan, LAYOUT, GIB) == GIB // LAYOUT.block_bytes
+
+
+def test_too_much_asked_for_is_an_error_with_the_numbers() -> None:
+    plan = MemoryPlan(total=16 * GIB, free=8 * GIB, step=2 * GIB, graphs=GIB)
+    with pytest.raises(ConfigError, match=r"asks for 7\.00 GiB.*8\.00 GiB free.*step takes 2\.00 GiB") as error:
+        num_blocks(plan, LAYOUT, 7 * GIB)
+    assert error.value.field == "engine.kv_memory_bytes"
+    assert "ask for at most" in str(error.value.remedy)
+
+
+def test_too_little_free_is_an_error_with_a_remedy() -> None:
+    plan = MemoryPlan(total=16 * GIB, free=GIB, step=2 * GIB, graphs=GIB)
+    with pytest.raises(ConfigError, match="room for 0 blocks") as error:
+        num_blocks(plan, LAYOUT, 0)
+    assert "end other programs" in str(error.value.remedy)
+
+
+def test_a_step_that_does_not_fit_is_an_error_with_the_numbers() -> None:
+    with pytest.raises(ConfigError, match=r"largest step does not fit; 0\.50 GiB of 16\.00 GiB are free"):
+        plan_memory(FakeDevice(free=GIB // 2, fails=True), lambda: None, 0)
+
+
+def test_other_failures_of_the_profile_run_stay_what_they_are() -> None:
+    def broken() -> None:
+        raise RuntimeError("misaligned address")
+
+    with pytest.raises(RuntimeError, match="misaligned"):
+        plan_memory(FakeDevice(), broken, 0)
+
+
+def test_parts_of_a_gpu() -> None:
+    config = EngineConfig(kv_memory_bytes=40 * LAYOUT.block_bytes * 2, max_batch_tokens=32, max_sequences=4)
+    model, heard = SummingModel(), list[str]()
+    parts = gpu_parts(config, model, FakeDevice(), lambda stage, fraction: heard.append(stage))
+    assert parts.kv_cache.num_blocks == 80
+    assert model.rows[0] == 32, "the profile run is the largest step"
+    assert heard[0] == "profile run" and heard[-1] == "capture graphs"
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_blocks_move_through_staging_and_back(count: int) -> None:
+    device = FakeDevice()
+    kv_cache = KVCache(LAYOUT, 12, device.torch_device)
+    kv_cache.pool.copy_(torch.randn(kv_cache.pool.shape))
+    mover = BlockMover(kv_cache, device, staging_bytes=2 * LAYOUT.block_bytes)
+    blocks = [7, 3, 11, 0, 5][:count]
+    host = torch.zeros(count, *kv_cache.pool.shape[1:])
+    mover.to_host(blocks, host).wait()
+    assert torch.equal(host, kv_cache.pool[blocks])
+    before = kv_cache.pool.clone()
+    other = [1, 2, 4, 6, 8][:count]
+    mover.to_device(host, other).wait()
+    assert torch.equal(kv_cache.pool[other], before[blocks])
+    pieces = -(-count // 2)
+    assert sum(entry.startswith("copy ") for entry in device.log) == 2 * pieces, "one copy a piece, not one a block"
+    assert device.log.count("copies begin") == device.log.count("copies end") == 2
