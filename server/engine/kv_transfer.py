@@ -106,16 +106,21 @@ class KVTransfer:
         compute_s = self.cost.prefill_s(count * self._block_size, start * self._block_size)
         return count if load_s < compute_s else 0
 
-    def start(self, sequence: Sequence, sources: list[Source], content_keys: list[bytes], first_block: int) -> None:
-        """Load the first blocks of ``content_keys``, the path's from ``first_block`` on, into the sequence's blocks,
-        which nobody else touches until it is done."""
+    def load_of(
+        self, sequence: Sequence, sources: list[Source], content_keys: list[bytes], first_block: int
+    ) -> BlockLoad:
+        """The load of the first blocks of ``content_keys``, the path's from ``first_block`` on, to the sequence's
+        blocks."""
         assert sequence.held is not None
         count = sum(source.num_blocks for source in sources)
         compute_s = self.cost.prefill_s(count * self._block_size, 0)
         deadline_s = max(LEAST_DEADLINE_S, LOAD_DEADLINE_FACTOR * compute_s)
         block_ids = sequence.held.block_ids[first_block : first_block + count]
-        load = BlockLoad(sequence, sources, content_keys[:count], block_ids, first_block, deadline_s)
-        asks_shared = any(source.tier is Tier.SHARED for source in sources)
+        return BlockLoad(sequence, sources, content_keys[:count], block_ids, first_block, deadline_s)
+
+    def start(self, load: BlockLoad) -> None:
+        """Begin to write to the blocks of ``load``, which nobody else touches until it is done."""
+        asks_shared = any(source.tier is Tier.SHARED for source in load.sources)
         (self._remote if asks_shared else self._local).put(load)
 
     def finished(self) -> list[FinishedLoad]:
