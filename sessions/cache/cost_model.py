@@ -77,12 +77,12 @@ class Accuracy:
     sum_abs_log_error: float = 0.0
 
     def note(self, predicted: float, seen: float) -> None:
-        if predicted <= 0 or seen <= 0 or not math.isfinite(predicted * seen):
+        if not (0 < predicted < math.inf and 0 < seen < math.inf):
             return
         self.count += 1
         self.predicted_s += predicted
         self.seen_s += seen
-        self.sum_abs_log_error += abs(math.log(seen / predicted))
+        self.sum_abs_log_error += abs(math.log(seen) - math.log(predicted))
 
     @property
     def typical_factor(self) -> float:
