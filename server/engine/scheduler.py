@@ -20,7 +20,7 @@ from ...sessions.cache.radix_tree import Match
 from ...sessions.cache.tiers import Tier
 from ...sessions.cache.token_key import common_prefix_tokens
 from .engine_config import EngineConfig
-from .kv_transfer import FinishedLoad, KVTransfer
+from .kv_transfer import BlockLoad, FinishedLoad, KVTransfer
 from .messages import FinishReason, TokensBySource
 from .sequence import Sequence, SequenceState
 
@@ -41,10 +41,15 @@ class Chunk:
 
 @dataclasses.dataclass(slots=True)
 class StepPlan:
-    """One step: do ``copies`` first, then compute ``chunks``. The turns in ``preempted`` gave their blocks back."""
+    """One step: do ``copies`` first, then start ``loads`` and compute ``chunks``. The turns in ``preempted`` gave their
+    blocks back.
+
+    Copies come before all else that writes to the pool: the source of one may already belong to somebody else.
+    """
 
     chunks: list[Chunk] = dataclasses.field(default_factory=list)
     copies: list[BlockCopy] = dataclasses.field(default_factory=list)
+    loads: list[BlockLoad] = dataclasses.field(default_factory=list)
     preempted: list[Sequence] = dataclasses.field(default_factory=list)
 
     @property
@@ -211,7 +216,7 @@ class Scheduler:
         sequence.held, copy = admitted
         if copy is not None:
             plan.copies.append(copy)
-        sequence.num_computed = match.num_tokens
+        sequence.num_computed = sequence.held.num_matched_tokens
         self._waiting.remove(sequence)
         if sequence.admitted is None:
             sequence.admitted = self._clock()
@@ -219,9 +224,9 @@ class Scheduler:
             sequence.state = SequenceState.LOADING
             sequence.load_started = self._clock()
             self._loading.append(sequence)
-            self._transfer.start(sequence, sources, wanted, sequence.held.block_ids[len(match.blocks) :])
+            plan.loads.append(self._transfer.load_of(sequence, sources, wanted, len(match.blocks)))
         else:
-            self._run(sequence, match.num_tokens, {})
+            self._run(sequence, sequence.num_computed, {})
         return True
 
     def _plan_load(self, match: Match, wanted: list[bytes], num_tokens: int) -> list[Source]:
@@ -289,8 +294,7 @@ class Scheduler:
         key = sequence.packed(held.num_cached_tokens, sequence.num_computed)
         self._cache.commit(held, key, sequence.num_computed)
         if self._transfer is not None:
-            new = slice(held.num_matched_blocks, len(held.content_keys))
-            self._transfer.persist(held.content_keys[new], held.block_ids[new])
+            self._transfer.persist(held.content_keys, held.block_ids, held.num_matched_blocks)
         self._cache.release(held, sequence.packed(held.num_cached_tokens, sequence.num_computed), sequence.num_computed)
         sequence.held = None
         self._pool_is_full = False

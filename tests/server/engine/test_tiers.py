@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from checksum_model import VOCAB, ChecksumModel, continuation
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sessile.server.engine.core import EngineCore
@@ -212,7 +212,13 @@ TURNS = st.lists(
 )
 
 
+# The last turn's load takes over the block that the turn before it copies its first token from, in the same step.
+COPIED_THEN_LOADED = [(0, 1, 1, 0, False), (1, 32, 1, 0, False), (2, 1, 8, 0, False), (0, 1, 2, 2, False)]
+COPIED_THEN_LOADED += [(0, 1, 7, 4, False), (0, 48, 2, 1, False), (2, 65, 1, 0, False), (1, 33, 1, 0, False)]
+
+
 @settings(max_examples=60, deadline=None)
+@example(turns=COPIED_THEN_LOADED, num_blocks=13, host_blocks=0)
 @given(turns=TURNS, num_blocks=st.integers(9, 16), host_blocks=st.integers(0, 12))
 def test_any_load_over_small_tiers_gives_each_turn_its_own_tokens(turns, num_blocks: int, host_blocks: int) -> None:
     engine = Engine(num_blocks=num_blocks, host_blocks=max(1, host_blocks))

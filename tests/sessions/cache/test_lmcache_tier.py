@@ -148,7 +148,7 @@ def directory_spec(path: Path) -> dict[str, Any]:
 def test_resp_is_refused_with_the_reason():
     with pytest.raises(ConfigError, match="hangs its worker for ever") as caught:
         lmcache_store({"type": "resp", "host": "x"}, "model", 1.0)
-    assert caught.value.field == "cache.shared.adapter.type"
+    assert caught.value.field == "engine.shared"
     assert "valkey" in str(caught.value)
 
 
