@@ -216,7 +216,7 @@ class Scheduler:
         sequence.held, copy = admitted
         if copy is not None:
             plan.copies.append(copy)
-        sequence.num_computed = match.num_tokens
+        sequence.num_computed = sequence.held.num_matched_tokens
         self._waiting.remove(sequence)
         if sequence.admitted is None:
             sequence.admitted = self._clock()
@@ -226,7 +226,7 @@ class Scheduler:
             self._loading.append(sequence)
             plan.loads.append(self._transfer.load_of(sequence, sources, wanted, len(match.blocks)))
         else:
-            self._run(sequence, match.num_tokens, {})
+            self._run(sequence, sequence.num_computed, {})
         return True
 
     def _plan_load(self, match: Match, wanted: list[bytes], num_tokens: int) -> list[Source]:

@@ -251,7 +251,7 @@ class CostModel:
     def _compute_seconds(self, stops: npt.NDArray[np.int64], num_tokens: int) -> Vector:
         contexts = stops * float(self._block_size)
         new = num_tokens - contexts
-        features = np.stack([np.ones_like(new), new, new * (contexts + new / 2)], axis=1)
+        features: Vector = np.stack([np.ones_like(new), new, new * (contexts + new / 2)], axis=1, dtype=np.float64)
         return np.where(new > 0, self._prefill.predict_many(features), 0.0)
 
     def _count(self, counts: dict[Tier, int], tiers: Sequence[Tier]) -> None:

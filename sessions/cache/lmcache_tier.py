@@ -5,6 +5,9 @@ not used: they are being retired, their disk index does not survive a restart an
 What the adapters lack (checksums, deadlines, a circuit breaker) the shared tier adds.
 """
 
+# pyright: reportMissingImports=false
+# (an optional extra)
+
 from __future__ import annotations
 
 import logging

@@ -35,10 +35,11 @@ def compilers(tmp_path_factory: pytest.TempPathFactory) -> dict[int, tuple[subpr
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # a busy machine
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_kernels_compile(compilers: dict[int, tuple[subprocess.Popen[str], Path]], architecture: int) -> None:
     process, report = compilers[architecture]
-    output, _ = process.communicate(timeout=280)
+    output, _ = process.communicate(timeout=880)
     assert process.returncode == 0, "\n".join(line for line in output.splitlines() if "FAILS" in line) or output
     found = {entry["kernel"] for entry in json.loads(report.read_text())}
     assert found == KERNELS, "the catalogue does not launch every kernel"

@@ -276,3 +276,12 @@ def test_any_load_on_a_small_pool_gives_each_turn_its_own_tokens(turns, num_bloc
     stats = engine.core.stats()
     assert stats.used_blocks == 0
     assert stats.free_blocks + stats.cached_blocks == num_blocks
+
+
+def test_a_prompt_that_takes_the_whole_pool_is_admitted_beside_a_half_shared_block() -> None:
+    """The block to copy from is one of those that the turn needs: it must not wait for a block that nobody gives."""
+    engine = Engine(num_blocks=8)
+    engine.complete("a", prompt(10), max_tokens=1)
+    longer = [*prompt(10), *prompt(112, seed=5)]
+    assert engine.complete("b", longer).usage.tokens_by_source.computed == 122
+    assert engine.tokens["b"] == continuation(longer, 4)
