@@ -24,7 +24,9 @@ from ...sessions.cache.cost_model import CostModel, Source
 from ...sessions.cache.lower_tiers import LowerTiers
 from ...sessions.cache.tiers import Entry, LoadOutcome, Tier
 from .kv_cache import KVCache
+from .messages import TierCounters
 from .sequence import Sequence
+from .tier_counters import tier_counters
 
 LOAD_DEADLINE_FACTOR = 4.0  # times the predicted seconds of computing it: later than that it is computed
 LEAST_DEADLINE_S = 0.25
@@ -141,6 +143,12 @@ class KVTransfer:
         """Write a path's blocks from ``first`` on behind, to where they outlive the process, and share the path."""
         blocks = [self._rows[block] for block in block_ids[: len(content_keys)]]
         self.tiers.persist(content_keys, blocks, first)
+
+    def counters(self) -> tuple[TierCounters, ...]:
+        """Of each lower tier, for whoever looks at the engine."""
+        return tuple(
+            tier_counters(tier, stats, self.cost.load_accuracy.get(tier)) for tier, stats in self.tiers.stats().items()
+        )
 
     def close(self) -> None:
         """Finish the loads in hand and let what was stored reach the disk."""

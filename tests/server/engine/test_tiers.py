@@ -100,6 +100,8 @@ def test_what_leaves_the_pool_comes_back_from_host() -> None:
     assert sources.host + sources.device == 192
     assert sources.host > 0
     assert sources.computed == 10
+    (host,) = engine.core.stats().tiers
+    assert host.tier == "host" and host.events["hits"] == sources.host // BLOCK and not host.unavailable
     engine.core.close()
 
 
