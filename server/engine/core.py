@@ -129,8 +129,10 @@ class EngineCore:
         for sequence in plan.preempted:
             self._tables.forget(sequence)
         advanced: list[Sequence] = []
+        self._kv_cache.copy(plan.copies)
+        if self._transfer is not None:
+            self._transfer.start(plan.loads)
         if plan.chunks:
-            self._kv_cache.copy(plan.copies)
             arrays = build_arrays(plan, self._tables, self.block_size)
             model_started = self._clock()
             logits = self._runner.run(arrays)

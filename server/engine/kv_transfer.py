@@ -8,9 +8,11 @@ by the step's own thread: they are memory copies; what is slow about them happen
 from __future__ import annotations
 
 import dataclasses
+import logging
 import queue
 import threading
 import time
+from collections.abc import Iterable
 from collections.abc import Sequence as Items
 
 import numpy as np
@@ -22,6 +24,8 @@ from ...sessions.cache.lower_tiers import LowerTiers
 from ...sessions.cache.tiers import Entry, LoadOutcome, Tier
 from .kv_cache import KVCache
 from .sequence import Sequence
+
+logger = logging.getLogger(__name__)
 
 LOAD_DEADLINE_FACTOR = 4.0  # times the predicted seconds of computing it: later than that it is computed
 LEAST_DEADLINE_S = 0.25
@@ -35,7 +39,7 @@ class BlockLoad:
     sources: list[Source]
     content_keys: list[bytes]
     block_ids: list[int]
-    deadline_s: float
+    deadline: float  # on the clock of time.monotonic
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,12 +83,20 @@ class KVTransfer:
         worth = self.cost.plan_load(sources, num_tokens).num_blocks - num_device_blocks
         return _first_blocks(found, worth)
 
-    def start(self, sequence: Sequence, sources: list[Source], content_keys: list[bytes], block_ids: list[int]) -> None:
-        """Load the first blocks of ``content_keys`` into ``block_ids``, which nobody else touches until it is done."""
+    def load_of(
+        self, sequence: Sequence, sources: list[Source], content_keys: list[bytes], block_ids: list[int]
+    ) -> BlockLoad:
+        """The load of the first blocks of ``content_keys`` into ``block_ids``, with its deadline, counted from now: a
+        load that waits too long behind others is late too."""
         count = sum(source.num_blocks for source in sources)
         compute_s = self.cost.prefill_s(count * self._block_size, 0)
-        deadline_s = max(LEAST_DEADLINE_S, LOAD_DEADLINE_FACTOR * compute_s)
-        self._wanted.put(BlockLoad(sequence, sources, content_keys[:count], block_ids[:count], deadline_s))
+        deadline = time.monotonic() + max(LEAST_DEADLINE_S, LOAD_DEADLINE_FACTOR * compute_s)
+        return BlockLoad(sequence, sources, content_keys[:count], block_ids[:count], deadline)
+
+    def start(self, loads: Iterable[BlockLoad]) -> None:
+        """Begin to fill blocks, which nobody else may read or write from now on until their load has finished."""
+        for load in loads:
+            self._wanted.put(load)
 
     def finished(self) -> list[FinishedLoad]:
         """The loads that ended since the last call; the cost model has learnt from them."""
@@ -117,7 +129,6 @@ class KVTransfer:
             self._finished.put(self._load(load))
 
     def _load(self, load: BlockLoad) -> FinishedLoad:
-        deadline = time.monotonic() + load.deadline_s
         loaded: dict[Tier, int] = {}
         seconds: dict[Tier, float] = {}
         first = 0
@@ -127,14 +138,22 @@ class KVTransfer:
                 Entry(load.content_keys[i], (self._rows[load.block_ids[i]],))
                 for i in range(first, first + source.num_blocks)
             ]
-            outcomes = self.tiers[source.tier].load(entries, deadline)
-            hits = next((i for i, outcome in enumerate(outcomes) if outcome is not LoadOutcome.HIT), len(outcomes))
+            hits = self._load_from(source.tier, entries, load.deadline)
             loaded[source.tier] = loaded.get(source.tier, 0) + hits
             seconds[source.tier] = seconds.get(source.tier, 0.0) + time.monotonic() - started
             if hits < source.num_blocks:
                 break
             first += source.num_blocks
         return FinishedLoad(load.sequence, loaded, seconds)
+
+    def _load_from(self, tier: Tier, entries: list[Entry], deadline: float) -> int:
+        """How many leading ``entries`` were filled."""
+        try:
+            outcomes = self.tiers[tier].load(entries, deadline)
+        except Exception:  # a tier that breaks its promise not to raise must not leave turns waiting for ever
+            logger.exception("the %s tier raised, which it must not", tier)
+            return 0
+        return next((i for i, outcome in enumerate(outcomes) if outcome is not LoadOutcome.HIT), len(outcomes))
 
 
 def _first_blocks(sources: list[Source], count: int) -> list[Source]:

@@ -20,7 +20,7 @@ from ...sessions.cache.radix_tree import Match
 from ...sessions.cache.tiers import Tier
 from ...sessions.cache.token_key import common_prefix_tokens
 from .engine_config import EngineConfig
-from .kv_transfer import FinishedLoad, KVTransfer
+from .kv_transfer import BlockLoad, FinishedLoad, KVTransfer
 from .messages import FinishReason, TokensBySource
 from .sequence import Sequence, SequenceState
 
@@ -41,10 +41,12 @@ class Chunk:
 
 @dataclasses.dataclass(slots=True)
 class StepPlan:
-    """One step: do ``copies`` first, then compute ``chunks``. The turns in ``preempted`` gave their blocks back."""
+    """One step: do ``copies``, then start ``loads``, which may fill a block that was copied from, then compute
+    ``chunks``. The turns in ``preempted`` gave their blocks back."""
 
     chunks: list[Chunk] = dataclasses.field(default_factory=list)
     copies: list[BlockCopy] = dataclasses.field(default_factory=list)
+    loads: list[BlockLoad] = dataclasses.field(default_factory=list)
     preempted: list[Sequence] = dataclasses.field(default_factory=list)
 
     @property
@@ -219,7 +221,8 @@ class Scheduler:
             sequence.state = SequenceState.LOADING
             sequence.load_started = self._clock()
             self._loading.append(sequence)
-            self._transfer.start(sequence, sources, wanted, sequence.held.block_ids[len(match.blocks) :])
+            to_fill = sequence.held.block_ids[len(match.blocks) :]
+            plan.loads.append(self._transfer.load_of(sequence, sources, wanted, to_fill))
         else:
             self._run(sequence, sequence.num_computed, {})
         return True
