@@ -1,6 +1,6 @@
 """Measures the linter: a trace of 100 MB, 100,000 lines of Python. `python -m sessile.prompt_lint.bench [FOLDER]`.
 
-Prints CPU and wall seconds and the peak memory of a child process for each; with a folder, its Python is the code input.
+Prints CPU and wall seconds and the peak memory of a child process for each. A folder's Python may be given instead.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _text(rng: random.Random, words: int) -> str:
 
 
 def write_trace(path: Path) -> None:
-    """A trace of about 100 MB: 150 sessions of 25 turns; a third of them have a clock at the head of the system text."""
+    """A trace of about 100 MB: 150 sessions of 25 turns; a third have a clock at the head of the system text."""
     rng = random.Random(7)  # noqa: S311 - the same words each time
     functions = [
         {"name": f"tool_{i}", "description": _text(rng, 30), "parameters": {"type": "object"}} for i in range(8)
