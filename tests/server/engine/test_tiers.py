@@ -313,3 +313,21 @@ def test_a_load_that_waits_behind_another_is_late_by_its_own_deadline() -> None:
     first, second = slow.deadlines
     assert abs(second - first) < 0.1, "both were planned at once"
     engine.core.close()
+
+
+def test_the_times_of_a_turn_are_never_negative_and_sum_to_its_life() -> None:
+    """A turn that is preempted and loaded again, and one that is aborted while it loads."""
+    engine = Engine(num_blocks=12, host_blocks=200)
+    turns = [engine.submit(prompt(60, seed), max_tokens=60) for seed in range(3)]
+    engine.run()
+    aborted = engine.submit(prompt(60, 0))
+    engine.core.step()
+    assert engine.core.only_loads
+    engine.core.abort(aborted)
+    engine.run()
+    assert engine.core.stats().preemptions
+    for turn_id in (*turns, aborted):
+        usage = engine.last[turn_id].usage
+        assert min(usage.queue_s, usage.load_s, usage.prefill_s, usage.decode_s) >= 0
+    assert engine.last[aborted].usage.load_s > 0
+    engine.core.close()
