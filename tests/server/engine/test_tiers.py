@@ -219,20 +219,34 @@ def test_two_engines_on_one_folder_are_refused(tmp_path: Path) -> None:
 
 
 TURNS = st.lists(
-    st.tuples(st.integers(0, 3), st.integers(1, 90), st.integers(1, 20), st.integers(0, 6), st.booleans()),
+    st.tuples(
+        st.integers(0, 3),  # which shared prefix
+        st.integers(0, 60),  # its length
+        st.integers(1, 120),  # length of the prompt, if the context holds it
+        st.integers(1, 20),  # tokens to sample
+        st.integers(0, 6),  # steps before the next turn comes
+        st.booleans(),  # aborted before the next turn comes
+    ),
     min_size=2,
     max_size=10,
 )
 
 
+@pytest.mark.parametrize("at_once", [False, True])
 @settings(max_examples=60, deadline=None)
-@given(turns=TURNS, num_blocks=st.integers(9, 16), host_blocks=st.integers(0, 12))
-def test_any_load_over_small_tiers_gives_each_turn_its_own_tokens(turns, num_blocks: int, host_blocks: int) -> None:
-    engine = Engine(num_blocks=num_blocks, host_blocks=max(1, host_blocks))
+@given(turns=TURNS, num_blocks=st.integers(8, 14), host_blocks=st.integers(1, 24))
+def test_any_load_over_small_tiers_gives_each_turn_its_own_tokens(
+    at_once: bool, turns, num_blocks: int, host_blocks: int
+) -> None:
+    engine = Engine(num_blocks=num_blocks, host_blocks=host_blocks)
+    if at_once:
+        loaded_at_once(engine)
     expected: dict[str, list[int]] = {}
-    for family, length, count, steps, aborted in turns:
-        turn_id = engine.submit(prompt(length, family), max_tokens=count)
-        expected[turn_id] = continuation(prompt(length, family), min(count, engine.core.context_length - length))
+    for family, shared, length, count, steps, aborted in turns:
+        length = min(length, engine.core.context_length - 1)
+        tokens = [*prompt(shared, family), *prompt(length, family + len(expected))][:length]
+        turn_id = engine.submit(tokens, max_tokens=count)
+        expected[turn_id] = continuation(tokens, min(count, engine.core.context_length - length))
         for _ in range(steps):
             engine.step()
         if aborted:
