@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from checksum_model import VOCAB, ChecksumModel, continuation
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sessile.server.engine.core import EngineCore
@@ -217,26 +217,34 @@ def test_two_engines_on_one_folder_are_refused(tmp_path: Path) -> None:
 
 
 TURNS = st.lists(
-    st.tuples(st.integers(0, 3), st.integers(1, 90), st.integers(1, 20), st.integers(0, 6), st.booleans()),
+    st.tuples(
+        st.integers(0, 3),  # which shared prefix
+        st.integers(0, 60),  # its length
+        st.integers(1, 120),  # length of the prompt, if the context holds it
+        st.integers(1, 20),  # tokens to sample
+        st.integers(0, 6),  # steps before the next turn comes
+        st.booleans(),  # aborted before the next turn comes
+    ),
     min_size=2,
     max_size=10,
 )
 
 
-# The last turn's load takes over the block that the turn before it copies its first token from, in the same step.
-COPIED_THEN_LOADED = [(0, 1, 1, 0, False), (1, 32, 1, 0, False), (2, 1, 8, 0, False), (0, 1, 2, 2, False)]
-COPIED_THEN_LOADED += [(0, 1, 7, 4, False), (0, 48, 2, 1, False), (2, 65, 1, 0, False), (1, 33, 1, 0, False)]
-
-
+@pytest.mark.parametrize("at_once", [False, True])
 @settings(max_examples=60, deadline=None)
-@example(turns=COPIED_THEN_LOADED, num_blocks=13, host_blocks=0)
-@given(turns=TURNS, num_blocks=st.integers(9, 16), host_blocks=st.integers(0, 12))
-def test_any_load_over_small_tiers_gives_each_turn_its_own_tokens(turns, num_blocks: int, host_blocks: int) -> None:
-    engine = Engine(num_blocks=num_blocks, host_blocks=max(1, host_blocks))
+@given(turns=TURNS, num_blocks=st.integers(8, 14), host_blocks=st.integers(1, 24))
+def test_any_load_over_small_tiers_gives_each_turn_its_own_tokens(
+    at_once: bool, turns, num_blocks: int, host_blocks: int
+) -> None:
+    engine = Engine(num_blocks=num_blocks, host_blocks=host_blocks)
+    if at_once:
+        loaded_at_once(engine)
     expected: dict[str, list[int]] = {}
-    for family, length, count, steps, aborted in turns:
-        turn_id = engine.submit(prompt(length, family), max_tokens=count)
-        expected[turn_id] = continuation(prompt(length, family), min(count, engine.core.context_length - length))
+    for family, shared, length, count, steps, aborted in turns:
+        length = min(length, engine.core.context_length - 1)
+        tokens = [*prompt(shared, family), *prompt(length, family + len(expected))][:length]
+        turn_id = engine.submit(tokens, max_tokens=count)
+        expected[turn_id] = continuation(tokens, min(count, engine.core.context_length - length))
         for _ in range(steps):
             engine.step()
         if aborted:
@@ -316,4 +324,22 @@ def test_a_load_that_waits_behind_another_is_late_by_its_own_deadline() -> None:
     engine.run()
     first, second = slow.deadlines
     assert abs(second - first) < 0.1, "both were planned at once"
+    engine.core.close()
+
+
+def test_the_times_of_a_turn_are_never_negative_and_sum_to_its_life() -> None:
+    """A turn that is preempted and loaded again, and one that is aborted while it loads."""
+    engine = Engine(num_blocks=12, host_blocks=200)
+    turns = [engine.submit(prompt(60, seed), max_tokens=60) for seed in range(3)]
+    engine.run()
+    aborted = engine.submit(prompt(60, 0))
+    engine.core.step()
+    assert engine.core.only_loads
+    engine.core.abort(aborted)
+    engine.run()
+    assert engine.core.stats().preemptions
+    for turn_id in (*turns, aborted):
+        usage = engine.last[turn_id].usage
+        assert min(usage.queue_s, usage.load_s, usage.prefill_s, usage.decode_s) >= 0
+    assert engine.last[aborted].usage.load_s > 0
     engine.core.close()
