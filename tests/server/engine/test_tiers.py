@@ -19,6 +19,7 @@ from sessile.server.engine.lower_tiers import TierSetup, open_lower_tiers
 from sessile.server.engine.messages import FinishReason, SubmitTurn, TurnOutput
 from sessile.server.engine.sampling_params import SamplingParams
 from sessile.sessions.cache.cost_model import Calibration
+from sessile.sessions.cache.tiers import Tier
 from sessile.sessions.errors import ConfigError
 
 BLOCK = 16
@@ -86,6 +87,14 @@ class Engine:
         return self.last[turn_id]
 
 
+def loaded_at_once(engine: Engine) -> None:
+    """Makes the I/O thread as fast as it can be: a load is done when it is submitted."""
+    transfer = engine.core._transfer
+    assert transfer is not None
+
+    transfer._local.put = transfer._load
+
+
 def prompt(length: int, seed: int = 0) -> list[int]:
     return [(seed * 31 + i * i + 5 * i) % VOCAB for i in range(length)]
 
@@ -100,6 +109,8 @@ def test_what_leaves_the_pool_comes_back_from_host() -> None:
     assert sources.host + sources.device == 192
     assert sources.host > 0
     assert sources.computed == 10
+    (host,) = engine.core.stats().tiers
+    assert host.tier == "host" and host.events["hits"] == sources.host // BLOCK and not host.unavailable
     engine.core.close()
 
 
@@ -237,4 +248,72 @@ def test_any_load_over_small_tiers_gives_each_turn_its_own_tokens(turns, num_blo
         assert last.finish_reason is FinishReason.ABORTED or got == tokens
         assert last.usage.tokens_by_source.total == last.usage.prompt_tokens
     assert engine.core.stats().used_blocks == 0
+    engine.core.close()
+
+
+def test_a_load_does_not_overwrite_a_block_that_is_yet_to_be_copied_from() -> None:
+    """The block that one turn copies on write is evicted for another's load in the same step."""
+    engine = Engine(num_blocks=10, host_blocks=64)
+    loaded_at_once(engine)
+    stored, shared = prompt(96, 1), prompt(14, 2)
+    for tokens in (stored, prompt(159, 9), shared, prompt(96, 3)):
+        engine.complete(tokens, max_tokens=1)
+    names = {engine.submit(tokens): tokens for tokens in ([*shared[:10], *prompt(20, 4)], [*stored, 7])}
+    engine.run()
+    by_name = [engine.last[name].usage.tokens_by_source for name in names]
+    assert by_name[0].device == 10
+    assert by_name[1].host > 0
+    for name, tokens in names.items():
+        assert engine.tokens[name] == continuation(tokens, 3)
+    engine.core.close()
+
+
+class BrokenTier:
+    """Has everything, and raises when it is to give it."""
+
+    def __init__(self, tier) -> None:
+        self._tier = tier
+
+    def __getattr__(self, name: str):
+        return getattr(self._tier, name)
+
+    def load(self, entries, deadline: float):
+        raise RuntimeError("broken")
+
+
+def test_a_tier_that_raises_is_a_miss() -> None:
+    engine = Engine(num_blocks=24, host_blocks=200)
+    for seed in range(4):
+        engine.complete(prompt(200, seed))
+    lower = engine.core._transfer.tiers
+    lower._local[Tier.HOST] = BrokenTier(lower._local[Tier.HOST])
+    for seed in (0, 1):
+        assert engine.complete(prompt(200, seed)).usage.tokens_by_source.host == 0
+    engine.core.close()
+
+
+class SlowTier(BrokenTier):
+    """Takes its time, and notes by when it is to be done."""
+
+    deadlines: list[float]
+
+    def load(self, entries, deadline: float):
+        self.deadlines.append(deadline)
+        time.sleep(0.1)
+        return self._tier.load(entries, deadline)
+
+
+def test_a_load_that_waits_behind_another_is_late_by_its_own_deadline() -> None:
+    engine = Engine(num_blocks=24, host_blocks=200)
+    for seed in range(3):
+        engine.complete(prompt(150, seed))
+    lower = engine.core._transfer.tiers
+    slow = SlowTier(lower._local[Tier.HOST])
+    slow.deadlines = []
+    lower._local[Tier.HOST] = slow
+    for seed in (0, 1):
+        engine.submit(prompt(150, seed))
+    engine.run()
+    first, second = slow.deadlines
+    assert abs(second - first) < 0.1, "both were planned at once"
     engine.core.close()
