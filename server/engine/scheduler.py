@@ -105,12 +105,13 @@ class Scheduler:
         return plan
 
     def complete(self, plan: StepPlan) -> dict[Sequence, list[int]]:
-        """Note that ``plan`` was computed and give full blocks to the tree.
+        """Note that ``plan`` was computed, its copies done, and give full blocks to the tree.
 
         Returns the sequences that go on with other blocks, since the tree had the same tokens already, and the indices
         of these blocks.
         """
         replaced: dict[Sequence, list[int]] = {}
+        self._cache.copies_done()
         for chunk in plan.chunks:
             sequence = chunk.sequence
             sequence.num_computed = chunk.start + chunk.num_tokens
@@ -211,7 +212,7 @@ class Scheduler:
         sequence.held, copy = admitted
         if copy is not None:
             plan.copies.append(copy)
-        sequence.num_computed = match.num_tokens
+        sequence.num_computed = sequence.held.num_cached_tokens + (0 if copy is None else copy.num_tokens)
         self._waiting.remove(sequence)
         if sequence.admitted is None:
             sequence.admitted = self._clock()
@@ -221,7 +222,7 @@ class Scheduler:
             self._loading.append(sequence)
             self._transfer.start(sequence, sources, wanted, sequence.held.block_ids[len(match.blocks) :])
         else:
-            self._run(sequence, match.num_tokens, {})
+            self._run(sequence, sequence.num_computed, {})
         return True
 
     def _plan_load(self, match: Match, wanted: list[bytes], num_tokens: int) -> list[Source]:

@@ -47,12 +47,14 @@ class PrefixCache:
         self._pool = pool
         self._tree = tree
         self._keys = keys
+        self._copied_from: list[int] = []  # sources of copies that the engine has not done yet
         self.block_size = keys.fingerprint.block_size
 
     @property
     def num_available(self) -> int:
-        """Blocks that could be handed out now: the free ones and those that the tree would give up."""
-        return self._pool.num_free + self._tree.num_evictable_blocks
+        """Blocks that could be handed out now: the free ones and those that the tree would give up, without those that
+        are still to be copied from."""
+        return self._pool.num_free + self._tree.num_evictable_blocks - len(self._copied_from)
 
     def blocks_for(self, num_tokens: int) -> int:
         """How many blocks hold ``num_tokens`` tokens."""
@@ -71,20 +73,23 @@ class PrefixCache:
         """Give a sequence the blocks of ``match`` and new ones up to ``num_tokens`` tokens.
 
         Returns None, and changes nothing that matters, unless ``spare_blocks`` more stay available for those that run.
-        The copy, if any, must be done before anything else is written to the pool.
+        The copy, if any, must be done before the sequence is computed, and ``copies_done`` called after it: its source
+        is kept until then. There is none, although ``match`` ends inside a block, where only that block's own place is
+        left: a prompt that fills the pool must not wait for room that never comes.
         """
         lock = self._tree.lock(match)
-        protected = [] if match.partial_block is None else [match.partial_block]
-        self._pool.retain(protected)
         wanted = self.blocks_for(num_tokens) - len(match.blocks)
+        source = match.partial_block
+        if source is not None and wanted + spare_blocks >= self.num_available:
+            source = None
+        if source is not None:
+            self._pool.retain([source])
+            self._copied_from.append(source)
         new_blocks = self._allocate(wanted) if wanted + spare_blocks <= self.num_available else None
-        self._pool.release(protected)
         if new_blocks is None:
             self._tree.unlock(lock)
             return None
-        copy = None
-        if match.partial_block is not None:
-            copy = BlockCopy(match.partial_block, new_blocks[0], match.partial_tokens)
+        copy = None if source is None else BlockCopy(source, new_blocks[0], match.partial_tokens)
         held = SequenceBlocks(
             lock=lock,
             block_ids=match.blocks + new_blocks,
@@ -94,6 +99,11 @@ class PrefixCache:
             root_key=self._keys.root(match.salt),
         )
         return held, copy
+
+    def copies_done(self) -> None:
+        """The engine has done the copies of all admissions so far: their sources may go."""
+        self._pool.release(self._copied_from)
+        self._copied_from.clear()
 
     def grow(self, held: SequenceBlocks, num_tokens: int) -> bool:
         """Reserve blocks so that ``num_tokens`` tokens fit; False if the pool cannot give them."""

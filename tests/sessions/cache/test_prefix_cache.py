@@ -80,7 +80,10 @@ class CacheMachine(RuleBasedStateMachine):
         if copy is not None:
             for offset in range(copy.num_tokens):
                 self.memory[copy.target, offset] = self.memory[copy.source, offset]
-        turn = Running(salt, tokens, match.num_tokens, held)
+        self.cache.copies_done()
+        reused = held.num_cached_tokens + (0 if copy is None else copy.num_tokens)
+        assert match.num_tokens - BLOCK_SIZE < reused <= match.num_tokens
+        turn = Running(salt, tokens, reused, held)
         self.live.append(turn)
         return turn
 
@@ -130,3 +133,37 @@ class CacheMachine(RuleBasedStateMachine):
 
 TestPrefixCache = CacheMachine.TestCase
 TestPrefixCache.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+def test_what_is_copied_from_is_not_handed_out_before_the_copy_is_done() -> None:
+    pool = BlockPool(4)
+    tree = RadixTree(pool, BLOCK_SIZE)
+    cache = PrefixCache(pool, tree, block_keys(BLOCK_SIZE))
+    tokens = list(range(BLOCK_SIZE))
+    held, _ = cache.admit(cache.match("", b""), BLOCK_SIZE, 0)
+    cache.release(held, pack_tokens(tokens), BLOCK_SIZE)
+
+    _, copy = cache.admit(cache.match("", pack_tokens(tokens[:-1])), 2 * BLOCK_SIZE, 0)
+    assert cache.num_available == 1
+    assert cache.admit(cache.match("other", b""), 2 * BLOCK_SIZE, 0) is None
+    other, _ = cache.admit(cache.match("other", b""), BLOCK_SIZE, 0)
+    assert copy is not None and copy.source not in other.block_ids
+
+    cache.copies_done()
+    assert cache.num_available == 1
+    assert cache.admit(cache.match("other", b""), BLOCK_SIZE, 0)[0].block_ids == [copy.source]
+
+
+def test_a_prompt_that_fills_the_pool_does_without_a_copy() -> None:
+    pool = BlockPool(3)
+    tree = RadixTree(pool, BLOCK_SIZE)
+    cache = PrefixCache(pool, tree, block_keys(BLOCK_SIZE))
+    tokens = list(range(3 * BLOCK_SIZE))
+    held, _ = cache.admit(cache.match("", b""), len(tokens), 0)
+    cache.release(held, pack_tokens(tokens), len(tokens))
+
+    match = cache.match("", pack_tokens([*tokens[: 2 * BLOCK_SIZE - 1], 99]))
+    assert match.partial_tokens == BLOCK_SIZE - 1
+    held, copy = cache.admit(match, len(tokens), 0)
+    assert copy is None
+    assert held.num_cached_tokens == BLOCK_SIZE

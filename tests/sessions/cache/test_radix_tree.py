@@ -27,6 +27,7 @@ def cache_tokens(cache: PrefixCache, tokens: list[int], salt: str = "") -> None:
     admitted = cache.admit(match, len(tokens), 0)
     assert admitted is not None
     held, _ = admitted
+    cache.copies_done()
     cache.release(held, pack_tokens(tokens[held.num_cached_tokens :]), len(tokens))
 
 
