@@ -160,13 +160,13 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.set_grad_enabled(False)
-    console = Console()
+    console = Console(soft_wrap=True)
     selection = prepare("cpu", lambda stage, fraction: console.print(f"{stage}: {fraction:.0%}"))
     console.print(f"{selection.reason}, {arguments.threads} threads")
     roofline = measure_roofline(arguments.runs)
     console.print(roofline)
     pool = random_pool(1024)
-    table = Table("what", "ms", "rate", "x limit", "limit")
+    table = Table("what", "ms", "rate", "x limit", "limit", box=None)
     for lines in (
         linear_lines(roofline, arguments.runs),
         attention_lines(pool, roofline, arguments.runs),

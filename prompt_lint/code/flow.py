@@ -82,7 +82,10 @@ class Flow:
         self._collect(self._module.body)
         self._frames.append(_Frame(None, self._globals))
         self._statements(self._module.body)
-        for _ in range(2):
+        for definition in list(self._functions.values()):
+            if id(definition) not in self._summaries:
+                self._analyse(definition)
+        if any(value.marks for value in self._attributes.values()):  # methods above may read what methods below set
             for definition in list(self._functions.values()):
                 self._analyse(definition)
         self._frames.pop()
@@ -270,7 +273,7 @@ class Flow:
             return _with_kind(base, Kind.CLOCK, refined)
         if isinstance(node.base, ir.Name) and sources.USER_LIKE.match(node.base.id):
             return replace(base, pieces=(), definition=None).marked(Kind.USER, node)
-        if len(base.pieces) > 2:
+        if not base.pieces or len(base.pieces) > 2:
             return EMPTY  # a field of an object made of many things
         return replace(base, is_messages=False, is_set=False, definition=None, text=None, items=())
 

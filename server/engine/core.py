@@ -167,6 +167,7 @@ class EngineCore:
             generated_tokens=counters.generated_tokens,
             step_s=counters.step_s,
             model_s=counters.model_s,
+            tiers=() if self._transfer is None else self._transfer.counters(),
         )
 
     def check_integrity(self) -> None:

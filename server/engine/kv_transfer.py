@@ -9,6 +9,7 @@ they are memory copies; what is slow about them happens behind the tiers' own qu
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 import queue
 import threading
@@ -24,7 +25,11 @@ from ...sessions.cache.cost_model import CostModel, Source
 from ...sessions.cache.lower_tiers import LowerTiers
 from ...sessions.cache.tiers import Entry, LoadOutcome, Tier
 from .kv_cache import KVCache
+from .messages import TierCounters
 from .sequence import Sequence
+from .tier_counters import tier_counters
+
+logger = logging.getLogger(__name__)
 
 LOAD_DEADLINE_FACTOR = 4.0  # times the predicted seconds of computing it: later than that it is computed
 LEAST_DEADLINE_S = 0.25
@@ -45,7 +50,7 @@ class BlockLoad:
     content_keys: list[bytes]
     block_ids: list[int]
     first_block: int
-    deadline_s: float
+    deadline: float  # on the clock of time.monotonic
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -110,13 +115,13 @@ class KVTransfer:
         self, sequence: Sequence, sources: list[Source], content_keys: list[bytes], first_block: int
     ) -> BlockLoad:
         """The load of the first blocks of ``content_keys``, the path's from ``first_block`` on, to the sequence's
-        blocks."""
+        blocks. Its deadline counts from now: a load that waits too long behind others is late too."""
         assert sequence.held is not None
         count = sum(source.num_blocks for source in sources)
         compute_s = self.cost.prefill_s(count * self._block_size, 0)
-        deadline_s = max(LEAST_DEADLINE_S, LOAD_DEADLINE_FACTOR * compute_s)
+        deadline = time.monotonic() + max(LEAST_DEADLINE_S, LOAD_DEADLINE_FACTOR * compute_s)
         block_ids = sequence.held.block_ids[first_block : first_block + count]
-        return BlockLoad(sequence, sources, content_keys[:count], block_ids, first_block, deadline_s)
+        return BlockLoad(sequence, sources, content_keys[:count], block_ids, first_block, deadline)
 
     def start(self, load: BlockLoad) -> None:
         """Begin to write to the blocks of ``load``, which nobody else touches until it is done."""
@@ -142,6 +147,12 @@ class KVTransfer:
         blocks = [self._rows[block] for block in block_ids[: len(content_keys)]]
         self.tiers.persist(content_keys, blocks, first)
 
+    def counters(self) -> tuple[TierCounters, ...]:
+        """Of each lower tier, for whoever looks at the engine."""
+        return tuple(
+            tier_counters(tier, stats, self.cost.load_accuracy.get(tier)) for tier, stats in self.tiers.stats().items()
+        )
+
     def close(self) -> None:
         """Finish the loads in hand and let what was stored reach the disk."""
         self._local.close()
@@ -151,24 +162,30 @@ class KVTransfer:
     # -- the I/O threads' side ------------------------------------------------------------------------------------
 
     def _load(self, load: BlockLoad) -> None:
-        deadline = time.monotonic() + load.deadline_s
         loaded: dict[Tier, int] = {}
         seconds: dict[Tier, float] = {}
         first = 0
         for source in load.sources:
             started = time.monotonic()
             wanted = range(first, first + source.num_blocks)
-            if source.tier is Tier.SHARED:
-                hits = self._load_shared(load, wanted, deadline)
-            else:
-                entries = [Entry(load.content_keys[i], (self._rows[load.block_ids[i]],)) for i in wanted]
-                hits = _leading_hits(self.tiers[source.tier].load(entries, deadline))
+            hits = self._load_from(source.tier, load, wanted)
             loaded[source.tier] = loaded.get(source.tier, 0) + hits
             seconds[source.tier] = seconds.get(source.tier, 0.0) + time.monotonic() - started
             if hits < source.num_blocks:
                 break
             first += source.num_blocks
         self._finished.put(FinishedLoad(load.sequence, loaded, seconds))
+
+    def _load_from(self, tier: Tier, load: BlockLoad, wanted: range) -> int:
+        """How many leading ones of the blocks ``wanted`` came from ``tier``."""
+        try:
+            if tier is Tier.SHARED:
+                return self._load_shared(load, wanted, load.deadline)
+            entries = [Entry(load.content_keys[i], (self._rows[load.block_ids[i]],)) for i in wanted]
+            return _leading_hits(self.tiers[tier].load(entries, load.deadline))
+        except Exception:  # a tier that breaks its promise not to raise must not leave turns waiting for ever
+            logger.exception("the %s tier raised, which it must not", tier)
+            return 0
 
     def _load_shared(self, load: BlockLoad, wanted: range, deadline: float) -> int:
         """Load what the shared tier has of the blocks ``wanted``, indices from ``first_block`` on; returns how many

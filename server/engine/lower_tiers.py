@@ -15,7 +15,8 @@ from ...sessions.cache.host_tier import allocate_slab
 from ...sessions.cache.keys import KVFingerprint
 from ...sessions.cache.lmcache_tier import lmcache_store
 from ...sessions.cache.lower_tiers import LowerTiers
-from ...sessions.cache.shared_tier import SharedConfig, SharedTier
+from ...sessions.cache.shared_config import SharedConfig
+from ...sessions.cache.shared_tier import SharedTier
 from ...sessions.errors import ConfigError
 from ..model.causal_lm import CausalLM
 from .calibration import measure

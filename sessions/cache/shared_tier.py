@@ -11,41 +11,21 @@ import logging
 import select
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import msgspec
 
 from .breaker import CircuitBreaker
 from .object_store import Completion, ObjectStore, Task
+from .recent_keys import RecentKeys
+from .shared_config import SharedConfig, pack
 from .staging import Staging
 from .tiers import Bandwidth, Entry, LoadOutcome, Tier, TierStats
 
 logger = logging.getLogger(__name__)
 
-MIB = 2**20
 _POLL_MS = 50
 _REMEMBERED_S = 600.0
 _REMEMBERED_KEYS = 1 << 16
-
-
-class SharedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """``adapter`` is the configuration of an LMCache L2 adapter, in its own words.
-
-    Small blocks are packed to objects of up to ``object_bytes``. ``staging_bytes`` bounds the objects under way.
-    ``patience_s``: a store that has not answered for so long has failed.
-    """
-
-    adapter: dict[str, Any]
-    object_bytes: int = 2 * MIB
-    staging_bytes: int = 64 * MIB
-    patience_s: float = 1.0
-
-
-def pack(block_bytes: int, object_bytes: int) -> int:
-    """How many consecutive blocks make an object: the largest power of two that fits ``object_bytes``, at least 1."""
-    return 1 << max(0, (object_bytes // block_bytes).bit_length() - 1) if block_bytes <= object_bytes else 1
 
 
 @dataclasses.dataclass(slots=True)
@@ -82,7 +62,7 @@ class SharedTier:
         self._pending: dict[Task, _Pending] = {}
         self._breaker = CircuitBreaker(failures_to_open=3, clock=clock)
         self._closing = False
-        self._seen: OrderedDict[bytes, float] = OrderedDict()  # keys that the store had, and when
+        self._seen = RecentKeys(_REMEMBERED_S, _REMEMBERED_KEYS, clock)  # keys that the store had
         self._counts: dict[str, int] = dict.fromkeys(
             ("hits", "misses", "corrupt", "errors", "late", "stored", "rejected", "read_bytes", "written_bytes"), 0
         )
@@ -130,8 +110,8 @@ class SharedTier:
 
     def knows(self, key: bytes) -> bool:
         """Whether the store was seen to have ``key`` in the last minutes. Asks nobody."""
-        seen = self._seen.get(key)
-        return seen is not None and self._clock() - seen < _REMEMBERED_S
+        with self._changed:
+            return key in self._seen
 
     @property
     def is_usable(self) -> bool:
@@ -251,9 +231,9 @@ class SharedTier:
             outcome = LoadOutcome.HIT
         with self._changed:
             self._staging.release(slot)
-            self._seen.pop(entry.key, None)  # what is missing or damaged is stored again when somebody has it
+            self._seen.forget(entry.key)  # what is missing or damaged is stored again when somebody has it
             if outcome is LoadOutcome.HIT:
-                self._remember(entry.key)
+                self._seen.note(entry.key)
             self._changed.notify_all()
         return outcome
 
@@ -281,13 +261,6 @@ class SharedTier:
             self._counts["late"] += outcomes.count(LoadOutcome.LATE)
             self._counts["read_bytes"] += num_bytes
             self._reading.observe(num_bytes, seconds)
-
-    def _remember(self, key: bytes) -> None:
-        """The store has ``key``."""
-        self._seen[key] = self._clock()
-        self._seen.move_to_end(key)
-        if len(self._seen) > _REMEMBERED_KEYS:
-            self._seen.popitem(last=False)
 
     # -- the store --------------------------------------------------------------------------------------------------
 
@@ -379,7 +352,7 @@ class SharedTier:
             stored = bool(pending.result and all(pending.result))
             num_bytes = stored * self._block_bytes * self._blocks_per_entry
             if stored:
-                self._remember(pending.key)
+                self._seen.note(pending.key)
             self._counts["stored"] += stored
             self._counts["errors"] += not stored
             self._counts["written_bytes"] += num_bytes

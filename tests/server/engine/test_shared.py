@@ -24,7 +24,8 @@ from sessile.sessions.cache.host_tier import allocate_slab
 from sessile.sessions.cache.keys import KVFingerprint
 from sessile.sessions.cache.lmcache_tier import lmcache_store
 from sessile.sessions.cache.lower_tiers import LowerTiers
-from sessile.sessions.cache.shared_tier import SharedConfig, SharedTier
+from sessile.sessions.cache.shared_config import SharedConfig
+from sessile.sessions.cache.shared_tier import SharedTier
 from sessile.sessions.cache.tiers import Tier
 from sessile.sessions.errors import ConfigError
 

@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 from sessile.sessions.cache.lmcache_tier import LMCACHE_VERSION, lmcache_store
-from sessile.sessions.cache.shared_tier import SharedConfig, SharedTier
+from sessile.sessions.cache.shared_config import SharedConfig
+from sessile.sessions.cache.shared_tier import SharedTier
 from sessile.sessions.cache.tiers import Entry, LoadOutcome
 from sessile.sessions.errors import ConfigError
 

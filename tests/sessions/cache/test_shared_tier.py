@@ -11,7 +11,8 @@ import pytest
 from memory_store import MemoryStore
 
 from sessile.sessions.cache.object_trailer import TRAILER_BYTES, is_sealed, seal
-from sessile.sessions.cache.shared_tier import SharedConfig, SharedTier, pack
+from sessile.sessions.cache.shared_config import SharedConfig, pack
+from sessile.sessions.cache.shared_tier import SharedTier
 from sessile.sessions.cache.tiers import Block, Entry, LoadOutcome, Tier
 
 HIT, MISS, CORRUPT, LATE = LoadOutcome.HIT, LoadOutcome.MISS, LoadOutcome.CORRUPT, LoadOutcome.LATE
