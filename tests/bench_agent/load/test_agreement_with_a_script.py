@@ -51,7 +51,7 @@ def compared(found: Summary, served: list[Served]) -> dict[str, float]:
     tpot = [(one.sent[-1] - one.sent[0]) / (TOKENS - 1) for one in served]
     e2e = [one.sent[-1] - one.received for one in served]
     wall = max(one.sent[-1] for one in served) - min(one.received for one in served)
-    assert min(ttft) >= TTFT_S and min(tpot) >= TPOT_S * 0.9
+    assert min(ttft) >= TTFT_S and min(e2e) >= TTFT_S + (TOKENS - 1) * TPOT_S  # the script was kept to
     assert found.ttft_later_s is not None and found.tpot_s is not None and found.e2e_s is not None
     pairs = {
         "ttft": (found.ttft_later_s.p50.value, statistics.median(ttft)),
