@@ -50,7 +50,7 @@ WORKLOAD = "agent-load"
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """All flags of the command."""
     parser.add_argument("--out", type=Path, default=Path("docs/benchmarks"), metavar="FOLDER")
-    parser.add_argument("--budget", type=float, default=540.0, metavar="S", help="no step starts later (540)")
+    parser.add_argument("--budget", type=float, default=420.0, metavar="S", help="no step starts later (420)")
     parser.add_argument("--sessions", default="1,2,4,8", metavar="N1,N2,…", help="sessions at a time in the sweep")
     parser.add_argument("--max-turns", type=int, metavar="N", help="turns a session (the preset's 6)")
     parser.add_argument("--repeats", type=int, default=2, metavar="N", help="of the runs that are compared")
@@ -72,11 +72,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """0: a report was written. Raises BenchError when nothing could be measured."""
+    began = time.monotonic()
     records = given.out / "records"
     records.mkdir(parents=True, exist_ok=True)
     limits = None if given.limits == "none" else model_limits(given.limits)
     with tempfile.TemporaryDirectory(prefix="bench-agent-") as scratch:
-        run = _ReportRun(given, records, Path(scratch), limits)
+        run = _ReportRun(given, records, Path(scratch), limits, began)
         event_loop.run(run.run())
     if not run.compared:
         raise BenchError("nothing was measured in time", remedy="give it more: --budget SECONDS")
@@ -105,6 +106,7 @@ class _ReportRun:
     records: Path
     scratch: Path
     limits: Limits | None
+    began: float
     compared: list[RunRecord] = field(default_factory=list)
     folders: list[Path] = field(default_factory=list)
     swept: list[RunRecord] = field(default_factory=list)
@@ -113,7 +115,6 @@ class _ReportRun:
     overhead: Overhead | None = None
     left_out: list[str] = field(default_factory=list)
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
-    _began: float = field(default_factory=time.monotonic)
 
     async def run(self) -> None:
         """All steps. The server runs for the first ones only, so that it does not disturb the peer."""
@@ -137,7 +138,7 @@ class _ReportRun:
                 await self._step(self.given.peer, self._peer)
 
     async def _step(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        if self._stop.is_set() or time.monotonic() - self._began > self.given.budget:
+        if self._stop.is_set() or time.monotonic() - self.began > self.given.budget:
             self.left_out.append(name)
             return
         await work()

@@ -14,7 +14,7 @@ from .plain import cost_of, place_of, shown, summary_line, verdict_line
 _MOST_LINEAGES = 60
 _MOST_REQUESTS = 80
 
-_STYLE = resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
+_STYLE = resources.files(__package__ or "").joinpath("page.css").read_text(encoding="utf-8")
 
 
 def as_html(report: Report, *, show_values: bool) -> str:

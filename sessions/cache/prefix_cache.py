@@ -36,6 +36,7 @@ class SequenceBlocks:
     block_ids: list[int]
     num_cached_tokens: int  # tokens whose blocks belong to the tree; on a block border
     num_matched_blocks: int  # of the tree's, those that were there at admission
+    num_matched_tokens: int  # their tokens, and those of a block that is copied on write
     content_keys: list[bytes]  # of the tree's blocks, in order
     root_key: bytes  # what the content key of the first block hangs on
 
@@ -71,17 +72,21 @@ class PrefixCache:
         """Give a sequence the blocks of ``match`` and new ones up to ``num_tokens`` tokens.
 
         Returns None, and changes nothing that matters, unless ``spare_blocks`` more stay available for those that run.
-        The copy, if any, must be done before anything else is written to the pool.
+        The copy, if any, must be done before anything else is written to the pool: its source may be free already.
+        There is none, although ``match`` has a partial block, where the sequence needs that block itself.
         """
         lock = self._tree.lock(match)
-        protected = [] if match.partial_block is None else [match.partial_block]
-        self._pool.retain(protected)
         wanted = self.blocks_for(num_tokens) - len(match.blocks)
-        new_blocks = self._allocate(wanted) if wanted + spare_blocks <= self.num_available else None
-        self._pool.release(protected)
-        if new_blocks is None:
+        if wanted + spare_blocks > self.num_available:
             self._tree.unlock(lock)
             return None
+        if wanted == self.num_available:
+            match = match.whole_blocks()
+        protected = [] if match.partial_block is None else [match.partial_block]
+        self._pool.retain(protected)
+        new_blocks = self._allocate(wanted)
+        self._pool.release(protected)
+        assert new_blocks is not None, "a block that is said to be available is not"
         copy = None
         if match.partial_block is not None:
             copy = BlockCopy(match.partial_block, new_blocks[0], match.partial_tokens)
@@ -90,6 +95,7 @@ class PrefixCache:
             block_ids=match.blocks + new_blocks,
             num_cached_tokens=len(match.blocks) * self.block_size,
             num_matched_blocks=len(match.blocks),
+            num_matched_tokens=match.num_tokens,
             content_keys=list(match.content_keys),
             root_key=self._keys.root(match.salt),
         )
