@@ -300,7 +300,7 @@ class TraceLinter:
             summary.measured_cached_tokens += usage.cached_tokens
             reused = usage.cached_tokens
         summary.reused_tokens += reused
-        self.strips.record(prompt, parent, reused, match)
+        self.strips.record(prompt, parent, reused)
 
 
 def _scope(previous: Prompt, current: Prompt) -> Scope:

@@ -308,4 +308,11 @@ def _token_units(body: Json) -> Iterator[Unit]:
     ids = token_ids(body)
     path = "prompt_token_ids" if "prompt_token_ids" in body else "input_ids"
     for i, token in enumerate(ids):
-        yield Unit(Section.MESSAGES, f"{path}[{i}]", "token", token, token, len(str(token)))
+        yield Unit(
+            Section.MESSAGES,
+            f"{path}[{i}]",
+            "token",
+            token,
+            token if isinstance(token, int) else hash(str(token)),
+            len(str(token)),
+        )

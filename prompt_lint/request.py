@@ -95,7 +95,7 @@ def _has_converse_parts(body: Json) -> bool:
     return False
 
 
-_ANTHROPIC_PARTS = {"tool_use", "tool_result", "thinking", "redacted_thinking"}
+_ANTHROPIC_PARTS = ("tool_use", "tool_result", "thinking", "redacted_thinking")
 
 
 def _is_anthropic(body: Json) -> bool:

@@ -209,10 +209,20 @@ void write_gated(const Linear& op, const float* gate, const float* up, int64_t f
             silu(load(gate + r * COLUMNS + j)) * load(up + r * COLUMNS + j));
 }
 
+// Few rows wait for memory: each worker reads a few long runs of blocks, not every other block.
+template <class F>
+void for_runs(Worker& worker, int64_t blocks, F&& f) {
+  const int64_t runs = 2 * worker.team.size(), each = (blocks + runs - 1) / runs;
+  worker.for_units((blocks + each - 1) / each, [&](int64_t run) {
+    for (int64_t block = run * each; block < std::min(blocks, (run + 1) * each); ++block) f(block);
+  });
+}
+
 // Calls f(buffers, first row, rows, block) for each unit.
 template <class F>
 void for_blocks(Worker& worker, const Linear& op, int64_t blocks, F&& f) {
   const Buffers buffers(worker);
+  if (op.rows <= DIRECT_ROWS) return for_runs(worker, blocks, [&](int64_t block) { f(buffers, 0, op.rows, block); });
   const Pieces pieces = split_rows(op.rows, op.weight->columns);
   worker.for_units(pieces.count * blocks, [&](int64_t unit) {
     const int64_t first = unit / blocks * pieces.rows;

@@ -196,7 +196,7 @@ class Flow:
         iterated = self._eval(node.iter)
         marks = loop_marks(node.iter, iterated, ordered_sets=self._ordered_sets)
         frame = self._frames[-1]
-        element = replace(iterated.without(_PER_ELEMENT), is_set=False, definition=None, text=None)
+        element = Value(iterated.without(_PER_ELEMENT).pieces)
         for name in node.targets:
             frame.names[name] = _element(name, element)
         frame.loops.append((touched_containers(node.body), marks))
@@ -275,7 +275,7 @@ class Flow:
             return replace(base, pieces=(), definition=None).marked(Kind.USER, node)
         if not base.pieces or len(base.pieces) > 2:
             return EMPTY  # a field of an object made of many things
-        return replace(base, is_messages=False, is_set=False, definition=None, text=None, items=())
+        return Value(base.pieces)
 
     def _concat(self, node: ir.Concat) -> Value:
         return merged([self._as_text(part, self._eval(part)) for part in node.parts], node).without(_WINDOW)
@@ -330,7 +330,7 @@ class Flow:
         joined = union(*(v for _, v in values))
         if sinks.is_tool_definition(node):
             self._reach(joined, Sink.TOOLS, frame)
-        return replace(joined, is_messages=role is not None, is_set=False)
+        return Value(joined.pieces, is_messages=role is not None)
 
     @staticmethod
     def _passed_on(node: ir.DictExpr) -> bool:
@@ -367,7 +367,7 @@ class Flow:
             iterated = self._eval(source)
             marks += loop_marks(source, iterated, ordered_sets=self._ordered_sets)
             flattens = flattens or _is_messages_like(source)
-            element = replace(iterated.without(_PER_ELEMENT), is_set=False, definition=None, text=None)
+            element = Value(iterated.without(_PER_ELEMENT).pieces)
             for name in names:
                 frame.names[name] = _element(name, element)
         for condition in node.filters:
@@ -414,7 +414,7 @@ class Flow:
         refined = sources.refined_clock(last, node)
         if refined and any(m.kind is Kind.CLOCK for m in joined.marks):
             return _with_kind(joined, Kind.CLOCK, refined)
-        return replace(joined, definition=None, text=None, is_messages=False)
+        return Value(joined.pieces)
 
     def _callbacks(self, values: list[Value]) -> None:
         """Functions given to a call are run by it."""

@@ -14,11 +14,14 @@ class _Positions:
 
     def __init__(self, text: str) -> None:
         self._starts = [0]
+        self._is_ascii = text.isascii()
         self._lines = text.splitlines(keepends=True)
         for line in self._lines:
             self._starts.append(self._starts[-1] + len(line))
 
     def offset(self, line: int, column: int) -> int:
+        if self._is_ascii:
+            return self._starts[min(line, len(self._starts)) - 1] + column
         if line > len(self._lines):
             return self._starts[-1]
         text = self._lines[line - 1]

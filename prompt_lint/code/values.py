@@ -94,6 +94,8 @@ class Value:
 
     def without(self, kinds: frozenset[Kind]) -> Value:
         """The value with some origins cleared."""
+        if not any(isinstance(p, Mark) for p in self.pieces):
+            return self
         return replace(self, pieces=tuple(p for p in self.pieces if not (isinstance(p, Mark) and p.kind in kinds)))
 
     def only(self, kinds: frozenset[Kind]) -> Value:

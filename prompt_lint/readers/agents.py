@@ -28,7 +28,7 @@ def looks_like_claude_code(value: Any) -> bool:
     """A line of ~/.claude/projects/*/*.jsonl."""
     return (
         isinstance(value, dict)
-        and value.get("type") in _CLAUDE_TYPES
+        and str(value.get("type")) in _CLAUDE_TYPES
         and ("sessionId" in value or "parentUuid" in value or "leafUuid" in value)
     )
 
@@ -88,7 +88,7 @@ def _claude_call(file: str, record: Record, chat: _Chat, key: tuple[str, str]) -
 
 def looks_like_codex(value: Any) -> bool:
     """A line of ~/.codex/sessions/**/rollout-*.jsonl."""
-    return isinstance(value, dict) and isinstance(value.get("payload"), dict) and value.get("type") in {
+    return isinstance(value, dict) and isinstance(value.get("payload"), dict) and str(value.get("type")) in {
         "session_meta", "turn_context", "response_item", "event_msg", "compacted"
     }  # fmt: skip
 
@@ -123,7 +123,7 @@ def read_codex(file: str, records: Iterator[Record]) -> Iterator[Request]:
 
 def _codex_call(file: str, record: Record, session: str | None, model: str, items: list[Any], usage: Json) -> Request:
     end = len(items)
-    while end and (items[end - 1].get("type") in _OUTPUTS or items[end - 1].get("role") == "assistant"):
+    while end and (str(items[end - 1].get("type")) in _OUTPUTS or items[end - 1].get("role") == "assistant"):
         end -= 1
     request = Request(
         {"model": model, "input": items[:end]}, ApiShape.RESPONSES, file=file, line=record.line, complete=False

@@ -115,8 +115,7 @@ def _open_json(source: Source, input_format: str | None) -> TraceInput:
         raise UnusableInput(source.name, f"JSON was found where {input_format} was expected", first.line)
     chosen = known or _recognise(source.name, first)
     extras = _extras(chosen, first)
-    found = chosen.read(source.name, chain([first], records))
-    return TraceInput(chosen.name, _counted(source.name, chosen, found), extras)
+    return TraceInput(chosen.name, _requests(source.name, chosen, chain([first], records)), extras)
 
 
 def _records(source: Source) -> Iterator[Record]:
@@ -161,14 +160,63 @@ def _extras(chosen: JsonFormat, first: Record) -> Json:
     return {k: first.value[k] for k in ("chat_template", "vocab", "bos_token_id") if k in first.value}
 
 
-def _counted(name: str, chosen: JsonFormat, found: Iterator[Request]) -> Iterator[Request]:
-    """An input without a request is not clean, it is unusable."""
+class _Following:
+    """Passes records on and remembers the line of the latest."""
+
+    def __init__(self, records: Iterator[Record]) -> None:
+        self._records = records
+        self.line = 1
+
+    def __iter__(self) -> Iterator[Record]:
+        for record in self._records:
+            self.line = record.line
+            yield record
+
+
+_MALFORMED = (
+    AttributeError,
+    TypeError,
+    KeyError,
+    IndexError,
+    ValueError,
+)  # what reading a field of another type raises
+
+
+def _requests(name: str, chosen: JsonFormat, records: Iterator[Record]) -> Iterator[Request]:
+    """The requests of an input. One without a request is unusable; a field of the wrong type names its line."""
+    following = _Following(records)
+    found = chosen.read(name, iter(following))
     count = 0
-    for request in found:
+    while True:
+        try:
+            request = next(found, None)
+            if request is not None:
+                _check_fields(request)
+        except _MALFORMED as error:
+            raise UnusableInput(
+                name, f"a field of this {chosen.name} record has another type", following.line
+            ) from error
+        if request is None:
+            break
         count += 1
         yield request
     if count == 0:
         raise UnusableInput(name, f"no request in this {chosen.name} input")
+
+
+def _check_fields(request: Request) -> None:
+    """Raises: TypeError for a field that is not of its type."""
+    usage = request.usage
+    counts = (usage.prompt_tokens, usage.cached_tokens, usage.written_tokens, usage.output_tokens) if usage else ()
+    numbers = (request.ttft_ms, request.latency_ms, request.timestamp)
+    texts = (request.session, request.provider, request.purpose, request.response_text, request.replica)
+    wrong = (
+        any(n is not None and (isinstance(n, bool) or not isinstance(n, int)) for n in counts)
+        or any(n is not None and not isinstance(n, int | float) for n in numbers)
+        or any(t is not None and not isinstance(t, str) for t in texts)
+    )
+    if wrong:
+        raise TypeError("a field of a request is not of its type")
 
 
 def _open_text(source: Source, input_format: str | None) -> TraceInput:

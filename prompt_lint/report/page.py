@@ -56,7 +56,7 @@ def _trace(name: str, strips: list[Strip], findings: list[Finding], *, show_valu
     for finding in findings:
         if finding.location.request is not None:
             at[finding.location.file, finding.location.request].append(finding)
-    ordered = sorted(chains, key=lambda chain: -sum(s.possible - s.reused for s in chain))
+    ordered = sorted(chains, key=lambda chain: -sum(_lost(s, at) for s in chain))
     parts = [f"<h2>{escape(name)}</h2>"]
     parts += [_lineage(chain, at, show_values=show_values) for chain in ordered[:_MOST_LINEAGES]]
     if len(ordered) > _MOST_LINEAGES:
@@ -80,9 +80,10 @@ def _chains(strips: list[Strip]) -> list[list[Strip]]:
 def _lineage(chain: list[Strip], at: dict[tuple[str, int], list[Finding]], *, show_values: bool) -> str:
     widest = max(s.total for s in chain) or 1
     session = f"session {chain[0].session}" if chain[0].session else f"from request {chain[0].index}"
-    lost = sum(s.possible - s.reused for s in chain)
+    lost = sum(_lost(s, at) for s in chain)
     rows = [
-        _row(strip, widest) + "".join(_note(f, show_values=show_values) for f in at.get((strip.file, strip.index), ()))
+        _row(strip, widest, _lost(strip, at))
+        + "".join(_note(f, show_values=show_values) for f in at.get((strip.file, strip.index), ()))
         for strip in chain[:_MOST_REQUESTS]
     ]
     more = f"<p>{len(chain) - _MOST_REQUESTS} more requests.</p>" if len(chain) > _MOST_REQUESTS else ""
@@ -90,8 +91,14 @@ def _lineage(chain: list[Strip], at: dict[tuple[str, int], list[Finding]], *, sh
     return f'<section class="lineage"><h3>{title}</h3>{"".join(rows)}{more}</section>'
 
 
-def _row(strip: Strip, widest: int) -> str:
-    lost, new = strip.possible - strip.reused, strip.total - strip.possible
+def _lost(strip: Strip, at: dict[tuple[str, int], list[Finding]]) -> int:
+    """Tokens of a request that its findings lost; what has no finding is new."""
+    lost = sum(f.cost.tokens for f in at.get((strip.file, strip.index), ()))
+    return min(lost, strip.total - strip.reused)
+
+
+def _row(strip: Strip, widest: int, lost: int) -> str:
+    new = strip.total - strip.reused - lost
     pieces = "".join(
         f'<i class="{c}" style="width:{100 * n / widest:.2f}%"></i>'
         for c, n in (("r", strip.reused), ("l", lost), ("n", new))

@@ -117,7 +117,7 @@ class HeadTruncation:
         return None
 
 
-_REASONING_TYPES = {"thinking", "redacted_thinking", "reasoning", "reasoning_content", "reasoningContent"}
+_REASONING_TYPES = ("thinking", "redacted_thinking", "reasoning", "reasoning_content", "reasoningContent")
 _REASONING_KEYS = {
     "reasoning_content",
     "reasoning",

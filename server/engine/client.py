@@ -169,14 +169,15 @@ class EngineClient:
         """Start the engine and wait until its model is loaded.
 
         Raises:
-            EngineError: it cannot start; the message is the engine's own.
+            EngineError: it cannot start; the message is the engine's own. Or it was closed meanwhile.
         """
         self._supervisor = asyncio.create_task(self._supervise())
-        while self.state not in (EngineState.READY, EngineState.FAILED):
+        while self.state is EngineState.STARTING:
             self._changed.clear()
             await self._changed.wait()
         if self.state is EngineState.FAILED:
             await self.close()
+        if self.state is EngineState.CLOSED:
             raise self._unavailable()
         return self.info
 
@@ -238,7 +239,7 @@ class EngineClient:
             became_ready = await self._run_child()
             if self._closing.is_set():
                 break
-            if self._failure is not None or (self._info is None and not became_ready):
+            if self._info is None:  # it never worked: trying again would not help
                 self._set_state(EngineState.FAILED)
                 break
             failures_in_a_row = 1 if became_ready else failures_in_a_row + 1
@@ -260,6 +261,8 @@ class EngineClient:
                 await child.listen(self._handle)
             finally:
                 self._child = None
+                if self.state is EngineState.READY:
+                    self._set_state(EngineState.RESTARTING)
                 await child.stop()
                 self._fail_turns()
         return self._info is not before
@@ -273,7 +276,7 @@ class EngineClient:
                     if queue is not None:
                         queue.put_nowait(output)
             case EngineReady():
-                self._info = message
+                self._info, self._failure = message, None
                 if not self._closing.is_set():
                     self._set_state(EngineState.READY)
             case LoadProgress(stage, fraction):
@@ -295,7 +298,8 @@ class EngineClient:
 
     def _unavailable(self) -> EngineError:
         if self._failure is not None:
-            return EngineError(self._failure.error, remedy=self._failure.remedy)
+            retry_after_s = RESTART_DELAYS_S[-1] if self.state is EngineState.RESTARTING else None
+            return EngineError(self._failure.error, remedy=self._failure.remedy, retry_after_s=retry_after_s)
         return EngineError(f"the engine is {self.state.value}", remedy="try again", retry_after_s=2.0)
 
     def _check(self, turn: SubmitTurn) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from ...sessions.errors import RequestError
 
 Message = Mapping[str, Any]
-_MAX_DEPTH = 64
+MAX_DEPTH = 64  # of objects and lists in messages, tools and template arguments
 
 
 def prepare_messages(messages: Sequence[Message]) -> list[Message]:
@@ -27,7 +27,7 @@ def prepare_messages(messages: Sequence[Message]) -> list[Message]:
 def _prepared(message: Message, field: str) -> Message:
     if not isinstance(message.get("role"), str) or not message["role"]:
         raise RequestError("a message has no role", field=f"{field}.role")
-    _check_depth(message, field)
+    require_shallow(message, field)
     prepared = {**message, "content": _content(message.get("content"), f"{field}.content")}
     calls = prepared.pop("tool_calls", None)
     if calls:
@@ -55,22 +55,36 @@ def _call(call: Any) -> Any:
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(function.get("arguments"), str):
         return call
+    arguments = _arguments(function["arguments"])
+    return call if arguments is None else {**call, "function": {**function, "arguments": arguments}}
+
+
+def _arguments(text: str) -> dict[str, Any] | None:
+    """The object that ``text`` is as JSON; None where a template could not write it, so that it had better see the
+    text: a model may have written anything."""
     try:
-        arguments = json.loads(function["arguments"] or "{}")
-    except ValueError:
-        return call
-    if not isinstance(arguments, dict):
-        return call
-    return {**call, "function": {**function, "arguments": arguments}}
+        arguments = json.loads(text or "{}")
+        if "\\u" in text:
+            json.dumps(arguments, ensure_ascii=False).encode()  # half of a surrogate pair is no text
+    except (ValueError, RecursionError):
+        return None
+    return arguments if isinstance(arguments, dict) and not is_deep(arguments) else None
 
 
-def _check_depth(value: Any, field: str) -> None:
+def require_shallow(value: object, field: str) -> None:
+    """Raise RequestError if ``value`` is nested deeper than templates, JSON writers and the like can follow."""
+    if is_deep(value):
+        raise RequestError(f"values are nested more than {MAX_DEPTH} deep", field=field, remedy="flatten them")
+
+
+def is_deep(value: object) -> bool:
+    """Whether objects and lists are nested more than ``MAX_DEPTH`` deep."""
     level: list[Any] = [value]
-    for _ in range(_MAX_DEPTH):
+    for _ in range(MAX_DEPTH):
         level = [inner for part in level for inner in _inner(part)]
         if not level:
-            return
-    raise RequestError(f"values are nested more than {_MAX_DEPTH} deep", field=field)
+            return False
+    return True
 
 
 def _inner(value: Any) -> list[Any]:

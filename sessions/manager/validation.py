@@ -9,6 +9,7 @@ import msgspec
 
 from ...server.engine.messages import EngineReady
 from ...server.engine.sampling_params import SamplingParams
+from ...server.text.messages import require_shallow
 from ...server.text.stop_strings import validate_stop_strings
 from ..errors import ContextOverflow, RequestError
 from ..messages import Message, Tool
@@ -130,9 +131,10 @@ def require_tools(tools: Sequence[Tool], field: str = "tools") -> None:
 
 
 def _require_json(value: object, field: str) -> None:
+    require_shallow(value, field)
     try:
         msgspec.json.encode(value)
-    except (UnicodeEncodeError, TypeError, ValueError, RecursionError) as error:
+    except (UnicodeEncodeError, TypeError, ValueError) as error:
         raise RequestError(f"{field} cannot be written as JSON: {error}", field=field) from error
 
 

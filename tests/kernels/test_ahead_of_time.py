@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import ast
 import json
 import os
 import subprocess
@@ -77,9 +77,5 @@ def test_the_list_of_kernels_is_complete() -> None:
 
 
 def _kernels(text: str) -> list[str]:
-    lines = text.splitlines()
-    return [
-        line.removeprefix("def ").split("(")[0]
-        for before, line in itertools.pairwise(lines)
-        if before.startswith("@triton.jit") and line.startswith("def ")
-    ]
+    functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    return [f.name for f in functions if any("triton.jit" in ast.unparse(decorator) for decorator in f.decorator_list)]

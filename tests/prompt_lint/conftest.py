@@ -280,3 +280,9 @@ def pairs_of_case() -> Callable[[Case], list[bool]]:
         return outcomes
 
     return judge
+
+
+@pytest.fixture(scope="session")
+def bodies_of_case() -> Callable[[Case], list[dict[str, Any]]]:
+    """The bodies of a trace case."""
+    return lambda case: [request.body for request in requests_of(case.content)]

@@ -205,3 +205,30 @@ async def test_the_engine_leaves_when_the_front_is_killed(folder: Path) -> None:
     front.wait()
     front.stdout.close()
     await until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+
+
+async def test_an_engine_that_is_closed_while_it_starts_ends_the_start(folder: Path) -> None:
+    engine = EngineClient(config(folder))
+    starting = asyncio.create_task(engine.start())
+    await until(lambda: engine.pid is not None)
+    await engine.close()
+    with pytest.raises(EngineError):
+        await asyncio.wait_for(starting, 5)
+
+
+async def test_a_restart_that_fails_is_tried_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory that is not there for a moment, a folder that is away: the engine has worked and may work again."""
+    monkeypatch.setattr("sessile.server.engine.client.RESTART_DELAYS_S", (0.0,))
+    engine = EngineClient(config(folder))
+    await engine.start()
+    away = folder.rename(folder.with_name("away"))  # noqa: ASYNC240 - a moment, in a test
+    assert engine.pid is not None
+    os.kill(engine.pid, signal.SIGKILL)
+    await until(lambda: engine.restarts == 2)
+    with pytest.raises(EngineError) as raised:
+        await collect(engine, turn("early"))
+    assert raised.value.retry_after_s is not None
+    away.rename(folder)
+    await until(lambda: engine.state is EngineState.READY)
+    assert (await collect(engine, turn("late")))[0]
+    await engine.close()

@@ -103,6 +103,18 @@ def test_chunks_of_any_size_give_the_same_tokens(budget: int) -> None:
     assert max(engine.model.computed) <= budget
 
 
+@pytest.mark.parametrize("shared", [3, 20, 47, 61])
+def test_a_prompt_that_fills_the_pool_runs_beside_a_similar_one_in_the_cache(shared: int) -> None:
+    engine = Engine(num_blocks=4)
+    first = prompt(63)
+    engine.complete("a", first, max_tokens=1)
+    second = first[:shared] + [(token + 1) % VOCAB for token in first[shared:]]
+    last = engine.complete("b", second, max_tokens=1)
+    assert engine.tokens["b"] == continuation(second, 1)
+    sources = last.usage.tokens_by_source
+    assert sources.device + sources.computed == 63
+
+
 def test_a_prefix_being_computed_is_computed_once() -> None:
     engine = Engine(max_batch_tokens=32, max_sequences=32)
     shared = prompt(200)

@@ -151,6 +151,14 @@ class TestContent:
         with pytest.raises(RequestError, match="nested"):
             rendered("{{ messages }}", [{"role": "user", "content": "a", "extra": value}])
 
+    @pytest.mark.parametrize("arguments", ["[" * 5000, '{"a":' * 900 + "1" + "}" * 900, r'{"a": "\ud800"}', "{nope"])
+    def test_arguments_that_no_template_can_write_stay_text(self, arguments: str) -> None:
+        call = {"type": "function", "function": {"name": "f", "arguments": arguments}}
+        message = {"role": "assistant", "content": "", "tool_calls": [call]}
+        text = rendered("{{ messages[0].tool_calls[0].function.arguments }}", [message])
+        assert text == arguments
+        text.encode()
+
 
 class TestForgery:
     """Text of a message never becomes a special token."""

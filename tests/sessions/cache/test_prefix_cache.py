@@ -141,3 +141,18 @@ TestPrefixCache = CacheMachine.TestCase
 TestPrefixCache.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestFullPool = FullPoolMachine.TestCase
 TestFullPool.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+
+
+def test_a_prompt_that_fills_the_pool_does_without_a_copy() -> None:
+    pool = BlockPool(3)
+    tree = RadixTree(pool, BLOCK_SIZE)
+    cache = PrefixCache(pool, tree, block_keys(BLOCK_SIZE))
+    tokens = list(range(3 * BLOCK_SIZE))
+    held, _ = cache.admit(cache.match("", b""), len(tokens), 0)
+    cache.release(held, pack_tokens(tokens), len(tokens))
+
+    match = cache.match("", pack_tokens([*tokens[: 2 * BLOCK_SIZE - 1], 99]))
+    assert match.partial_tokens == BLOCK_SIZE - 1
+    held, copy = cache.admit(match, len(tokens), 0)
+    assert copy is None
+    assert held.num_cached_tokens == BLOCK_SIZE

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from byte_text import byte_tokenizer, chatml_template
 from hypothesis import given
@@ -131,6 +133,7 @@ async def test_bad_input(bench: Bench) -> None:
     for arguments, field in (
         ({"messages": []}, "chat_template_kwargs.messages"),
         ({"x": "\ud800"}, "chat_template_kwargs"),
+        ({"x": json.loads("[" * 500 + "]" * 500)}, "chat_template_kwargs"),
     ):
         with pytest.raises(RequestError) as bad:
             await bench.complete([user("a")], template_arguments=arguments)

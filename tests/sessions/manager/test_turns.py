@@ -571,6 +571,13 @@ async def test_bad_input_names_its_field(bench: Bench, fields: dict[str, object]
     await untouched(bench, session.session_id, 1)
 
 
+def nested(depth: int) -> dict[str, object]:
+    value: dict[str, object] = {}
+    for _ in range(depth):
+        value = {"properties": value}
+    return value
+
+
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
@@ -580,6 +587,7 @@ async def test_bad_input_names_its_field(bench: Bench, fields: dict[str, object]
         ({"tools": ({"type": "function", "function": {"name": ""}},)}, "tools[0].function.name"),
         ({"tools": ({"type": "function", "function": {"name": "f", "parameters": {"x": "\ud800"}}},)}, "tools"),
         ({"tools": ({"type": "function", "function": {"name": "f"}},) * 1001}, "tools"),
+        ({"tools": ({"type": "function", "function": {"name": "f", "parameters": nested(500)}},)}, "tools"),
         ({"tenant": "x" * 201}, "tenant"),
         ({"request_id": "\t"}, "request_id"),
     ],

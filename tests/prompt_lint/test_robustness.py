@@ -1,0 +1,83 @@
+"""Damaged input gives an error with its place or is judged; nothing else is raised."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sessile.prompt_lint.code.analysis import Language, analyse_source
+from sessile.prompt_lint.engine import TraceLinter
+from sessile.prompt_lint.errors import LintError
+from sessile.prompt_lint.readers.detect import open_trace
+from sessile.prompt_lint.request import Request, shape_of
+
+FORMATS = Path(__file__).parent / "formats"
+JUNK: list[Any] = [None, 1, 1.5, True, "", [], {}, "x", [None], {"a": None}, [[]], {"type": 5}, {"content": {"b": [1]}}]
+
+
+def damaged(value: Any, rng: random.Random, share: float) -> Any:
+    if rng.random() < share:
+        return copy.deepcopy(rng.choice(JUNK))
+    if isinstance(value, dict):
+        return {k: damaged(v, rng, share) for k, v in value.items() if rng.random() > share / 2}
+    if isinstance(value, list):
+        return [damaged(v, rng, share) for v in value]
+    return value
+
+
+def lint(stream: bytes) -> None:
+    with contextlib.suppress(LintError):
+        linter = TraceLinter()
+        for i, request in enumerate(open_trace("x", io.BytesIO(stream)).requests):
+            request.index = i
+            linter.feed(request)
+        linter.findings()
+
+
+@pytest.mark.parametrize("name", sorted(p.name for p in FORMATS.iterdir()))
+def test_damaged_samples(name: str) -> None:
+    rng = random.Random(name)
+    content = (FORMATS / name).read_bytes()
+    for _ in range(40):
+        if name.endswith(".txt"):
+            at = rng.randrange(len(content))
+            lint(content[:at] + bytes([rng.randrange(256)]) + content[at + rng.randrange(20) :])
+        else:
+            texts = content.decode().splitlines() if name.endswith(".jsonl") else [content.decode()]
+            lint("\n".join(json.dumps(damaged(json.loads(t), rng, 0.03)) for t in texts).encode())
+
+
+def test_damaged_cases(cases: list[Any], bodies_of_case: Callable[[Any], list[dict[str, Any]]]) -> None:
+    rng = random.Random(5)
+    traces = [c for c in cases if c.is_trace]
+    for _ in range(200):
+        linter = TraceLinter()
+        for i, body in enumerate(bodies_of_case(rng.choice(traces)) * 2):
+            changed = damaged(body, rng, 0.05)
+            shape = shape_of(changed) if isinstance(changed, dict) else None
+            if shape is not None:
+                linter.feed(Request(changed, shape, i))
+        linter.findings()
+
+
+def test_cut_sources(cases: list[Any]) -> None:
+    """A tolerant parser reads any beginning of a file; Python says that it is none."""
+    rng = random.Random(3)
+    for case in cases:
+        if case.content["kind"] != "code":
+            continue
+        language, text = Language(case.content["language"]), case.content["code"]
+        for _ in range(4):
+            at = rng.randrange(len(text) + 1)
+            cut = text[:at] + rng.choice(["", "}", "`", "(", "${"]) + text[at + 2 :]
+            refuses = contextlib.suppress(LintError) if language is Language.PYTHON else contextlib.nullcontext()
+            with refuses:
+                analyse_source("x", cut, language)
