@@ -111,7 +111,6 @@ def _record(
     prefill: PrefillFit | None,
     busy: BusyMeter,
 ) -> RunRecord:
-    workload = plan.workload
     judgement = msgspec.structs.replace(plan.judgement, prefill=prefill)
     load = busy.stop(None if usage is None else usage.cpu_s, 0.0 if usage is None else usage.wall_s)
     return RunRecord(
@@ -126,17 +125,7 @@ def _record(
             git_revision=plan.git_revision,
             harness_version=_version(),
         ),
-        workload=WorkloadFacts(
-            name=workload.name,
-            format=workload.format,
-            sha256=workload.sha256(),
-            source_sha256=workload.source_sha256,
-            seed=workload.seed,
-            sessions=len(workload.sessions),
-            turns=workload.num_turns,
-            adjustments=plan.adjustments,
-            notes=workload.notes,
-        ),
+        workload=_workload_facts(plan.workload, plan.adjustments),
         load=plan.load,
         summary=summarise(outcome.turns, outcome.sessions, outcome.repeats, judgement),
         repeats=outcome.repeats,
@@ -144,6 +133,20 @@ def _record(
         prefill=prefill,
         server_process=usage,
         limits=plan.limits,
+    )
+
+
+def _workload_facts(workload: Workload, changes: Adjustments) -> WorkloadFacts:
+    return WorkloadFacts(
+        name=workload.name,
+        format=workload.format,
+        sha256=workload.sha256(),
+        source_sha256=workload.source_sha256,
+        seed=workload.seed,
+        sessions=len(workload.sessions),
+        turns=workload.num_turns,
+        adjustments=changes,
+        notes=workload.notes,
     )
 
 

@@ -99,10 +99,10 @@ def recording(architecture: int) -> Iterator[list[Launch]]:
         launches.append(Launch(kernel, compiled["signature"], compiled["constants"], compiled["configs"][0], options))
         return True
 
-    knobs = triton.knobs.runtime
+    knobs = triton.knobs.runtime  # pyright: ignore[reportAttributeAccessIssue]
     before = knobs.jit_cache_hook
     knobs.jit_cache_hook = take
-    driver.set_active(_AbsentGpu(architecture))
+    driver.set_active(_AbsentGpu(architecture))  # pyright: ignore[reportArgumentType]
     try:
         yield launches
     finally:
@@ -150,7 +150,7 @@ def _usage(cubin: bytes) -> tuple[int, int]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        tool = triton.knobs.nvidia.cuobjdump.path
+        tool = triton.knobs.nvidia.cuobjdump.path  # pyright: ignore[reportAttributeAccessIssue]
         text = subprocess.run(
             [tool, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True
         ).stdout

@@ -11,13 +11,16 @@ one another, and in a group of 16 (with ``p`` = 2 for bfloat16, 1 for float32, t
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import mmap
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 GROUP = 16  # tokens that lie together inside a block
+_HUGE_PAGE = 2 << 20  # bytes
 
 
 class KVOrder(enum.Enum):
@@ -73,7 +76,20 @@ class KVLayout:
         On the CPU its pages are touched only when blocks are written.
         """
         shape = (num_blocks, self.num_layers, 2, self.num_kv_heads, self.block_size * self.head_dim)
+        if torch.device(device).type == "cpu" and num_blocks:
+            return _on_huge_pages(num_blocks * self.block_bytes).view(self.dtype).view(shape)
         return torch.zeros(shape, dtype=self.dtype, device=device)
+
+
+def _on_huge_pages(num_bytes: int) -> Tensor:
+    """Zeroed bytes, untouched. A decode reads a few KB here and there: with pages of 4 KB it waits for page tables."""
+    memory = mmap.mmap(-1, num_bytes + _HUGE_PAGE)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without them: slower, not wrong
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    everything = torch.frombuffer(memory, dtype=torch.uint8)  # keeps the memory
+    start = -everything.data_ptr() % _HUGE_PAGE
+    return everything[start : start + num_bytes]
 
 
 def pair_of(dtype: torch.dtype) -> int:

@@ -127,7 +127,7 @@ class Check:
                 trace = open_trace(file, stream, self._options.input_format)
             except UnusableInput as error:
                 code = self._case_of_code(file)
-                if not code and (file not in quiet or "no known format" not in error.reason):
+                if not code and file not in quiet:
                     self._unusable(error)
                 continue
             key = file if trace.format == "case" else trace.format

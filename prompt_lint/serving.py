@@ -152,9 +152,11 @@ def _reusable(previous: Prompt) -> int:
 
 def _lifetime(previous: Prompt, profile: CacheProfile) -> float:
     lives = [profile.lifetimes.get(ttl) for _, ttl in previous.marker_positions]
-    known = [life for life in lives if life is not None]
+    known: list[float] = [life for life in lives if life is not None]
     noted = profile.lifetimes.get(str(previous.request.notes.get("ttl", "")))
-    return max([*known, *([noted] if noted else [])], default=min(profile.lifetimes.values()))
+    if noted:
+        known.append(noted)
+    return max(known) if known else min(profile.lifetimes.values())
 
 
 def _spoken(seconds: float) -> str:

@@ -14,6 +14,7 @@ _MOST_REQUESTS = 4000
 class Strip:
     """One request: tokens reused, tokens that its parent had and that were computed again, tokens in all."""
 
+    file: str
     index: int
     session: str | None
     parent: int | None
@@ -39,5 +40,5 @@ class StripRecorder:
         request = prompt.request
         number = parent.prompt.request.index if parent else None
         self.strips.append(
-            Strip(request.index, request.session, number, min(reused, total), min(possible, total), total)
+            Strip(request.file, request.index, request.session, number, min(reused, total), min(possible, total), total)
         )

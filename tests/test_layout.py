@@ -130,7 +130,7 @@ def test_no_bare_top_level_name_imports() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("module", ["sessile.prompt_lint", "sessile.prompt_lint.cli", "sessile.server.client"])
+@pytest.mark.parametrize("module", ["sessile.prompt_lint", "sessile.prompt_lint.cli", "sessile.client"])
 def test_the_core_needs_no_torch(module: str) -> None:
     script = f"import sys; sys.modules['torch'] = None; import {module}"
     environment = {"PYTHONPATH": str(ROOT / ".import-root")}

@@ -54,7 +54,7 @@ def test_the_core_installs_without_torch(python: Path) -> None:
     packages = run(python, "-m", "pip", "list", "--format=freeze").lower()
     assert "sessile==" in packages
     assert "torch" not in packages
-    run(python, "-W", "error", "-c", "import sessile.prompt_lint, sessile.server.client")
+    run(python, "-W", "error", "-c", "import sessile.prompt_lint, sessile.client")
 
 
 def test_its_commands_start(python: Path) -> None:

@@ -114,7 +114,6 @@ def summarise(
         found = [sum(map(amount, some)) / wall for some, wall in zip(by_repeat, walls.values(), strict=True)]
         return mean_of(found) if found else Estimate(0.0)
 
-    later = [turn for turn in good if not turn.first]
     return Summary(
         counts=_counts(turns, sessions),
         wall_s=mean_of(list(walls.values())) if walls else Estimate(0.0),
@@ -128,11 +127,7 @@ def summarise(
         output_tokens_per_s=rate(lambda turn: turn.output_tokens),
         turns_per_s=rate(lambda turn: 1),
         tokens=tokens,
-        hit_rates=HitRates(
-            server=None if tokens.cached is None or not tokens.prompt else tokens.cached / tokens.prompt,
-            reusable=_reusable_share(good),
-            by_time=None if judgement.prefill is None else reused_share(later or good, judgement.prefill),
-        ),
+        hit_rates=_hit_rates(good, tokens, judgement.prefill),
         goodput=None if judgement.slo is None else _goodput(turns, walls, judgement.slo),
         cost=_cost(judgement.price, tokens, sum(walls.values()), len(tasks)),
         errors=_errors(turns),
@@ -173,6 +168,16 @@ def _tokens(good: Sequence[TurnRecord]) -> Tokens:
         by_source=by_source,
         drafted=sum(turn.drafted_tokens for turn in good),
         accepted=sum(turn.accepted_tokens for turn in good),
+    )
+
+
+def _hit_rates(good: Sequence[TurnRecord], tokens: Tokens, prefill: PrefillFit | None) -> HitRates:
+    """By time, over the later turns alone where there are any: the first ones also wait for a new connection."""
+    later = [turn for turn in good if not turn.first]
+    return HitRates(
+        server=None if tokens.cached is None or not tokens.prompt else tokens.cached / tokens.prompt,
+        reusable=_reusable_share(good),
+        by_time=None if prefill is None else reused_share(later or good, prefill),
     )
 
 

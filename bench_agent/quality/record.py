@@ -62,7 +62,7 @@ def print_quality(record: QualityRecord, console: Console) -> None:
             table.add_row("log-probability difference, largest", f"{found.largest_logprob_difference:.5f}", *blank)
     sides = [record.target_quality] + ([other] if other is not None else [])
     table.add_row("tool calls: made / JSON / fitting", *(_validity(side.tool_calls) for side in sides))
-    table.add_row("JSON answers: JSON / keys", *(_validity(side.json_answers) for side in sides))
+    table.add_row("JSON answers: JSON / keys", *(_json_answers(side.json_answers) for side in sides))
     table.add_row("perplexity", *(_perplexity(side.perplexity) for side in sides))
     console.print(table)
     for place in found.first_differences if found is not None else ():
@@ -71,6 +71,10 @@ def print_quality(record: QualityRecord, console: Console) -> None:
 
 def _validity(found: Validity | None) -> str:
     return "–" if found is None else f"{found.called:.0%} / {found.json:.0%} / {found.fitting:.0%} of {found.asked}"
+
+
+def _json_answers(found: Validity | None) -> str:
+    return "–" if found is None else f"{found.json:.0%} / {found.fitting:.0%} of {found.asked}"
 
 
 def _perplexity(found: Perplexity | None) -> str:

@@ -89,14 +89,13 @@ def _compile(folder: Path, flags: list[str], name: str) -> Path:
 
 
 def _translation_units(folder: Path) -> list[str]:
-    """One file for each source; torch names objects after files, and every op's file is called cpu.cpp."""
-    units = []
-    for source in _sources():
-        if source.suffix == ".cpp":
-            unit = folder / f"{source.parent.name}_{source.name}"
-            unit.write_text(f'#include "{source}"\n')
-            units.append(str(unit))
-    return units
+    """Two files that include the sources: they compile side by side, and take half the time of a file for each."""
+    sources = [path for path in _sources() if path.suffix == ".cpp"]
+    largest = KERNELS / "linear" / "cpu.cpp"
+    units = {"linear.cpp": [largest], "others.cpp": [path for path in sources if path != largest]}
+    for name, included in units.items():
+        (folder / name).write_text("".join(f'#include "{path}"\n' for path in included))
+    return [str(folder / name) for name in units]
 
 
 def _sources() -> list[Path]:

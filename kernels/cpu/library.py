@@ -149,10 +149,6 @@ class DecoderArgs(ctypes.Structure):
     )
 
 
-class ActivationsArgs(ctypes.Structure):
-    _fields_ = tuple((name, Pointer) for name in ("x", "normed", "qkv", "q", "attended", "gated"))
-
-
 _SIGNATURES: dict[str, list[Any]] = {
     "sessile_linear": [ctypes.POINTER(LinearArgs)],
     "sessile_rms_norm": [ctypes.POINTER(RmsNormArgs)],
@@ -163,7 +159,11 @@ _SIGNATURES: dict[str, list[Any]] = {
     "sessile_argmax": [Pointer, Int64, Int64, Pointer],
     "sessile_top_k": [Pointer, Int64, Int64, Int64, Pointer, Pointer],
     "sessile_decoder": [
-        *(ctypes.POINTER(t) for t in (DecoderArgs, ActivationsArgs, BatchArgs, KvLayerArgs)),
+        ctypes.POINTER(DecoderArgs),
+        Pointer,
+        Pointer,
+        ctypes.POINTER(BatchArgs),
+        ctypes.POINTER(KvLayerArgs),
         Int64,
     ],
 }

@@ -11,6 +11,8 @@ namespace sessile {
 
 struct PackedWeight;
 
+constexpr int KV_GROUP = 16;  // tokens that lie together inside a block, see kv_layout.py
+
 // Which tokens of a step belong to which sequence; see attention_batch.py.
 struct Batch {
   const int32_t* positions;

@@ -82,7 +82,7 @@ class Team {
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<std::thread> threads_;
   std::mutex growing_;
-  Scratch shared_[2];
+  Scratch shared_[3];
   Job job_ = nullptr;
   void* arg_ = nullptr;
   bool leaving_ = false;

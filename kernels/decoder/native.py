@@ -12,7 +12,6 @@ from torch import Tensor
 
 from ..attention_batch import AttentionBatch
 from ..cpu.library import (
-    ActivationsArgs,
     BatchArgs,
     CpuLibrary,
     DecoderArgs,
@@ -21,7 +20,6 @@ from ..cpu.library import (
     KvLayerArgs,
     pointer,
 )
-from ..rotary import Heads
 
 if TYPE_CHECKING:
     from .layers import DecoderLayer, DecoderWeights
@@ -35,7 +33,6 @@ class NativeDecoder:
 
     args: DecoderArgs
     layers: ctypes.Array[DecoderLayerArgs]
-    heads: Heads
 
 
 def describe(weights: DecoderWeights) -> NativeDecoder | None:
@@ -58,20 +55,16 @@ def describe(weights: DecoderWeights) -> NativeDecoder | None:
         weights.eps,
         _qk_eps(weights.layers),
     )
-    return NativeDecoder(args, layers, heads)
+    return NativeDecoder(args, layers)
 
 
 def decoder(library: CpuLibrary, x: Tensor, native: NativeDecoder, batch: AttentionBatch, kv_pool: Tensor) -> Tensor:
-    heads = native.heads
-    width = heads.num_heads * heads.head_dim
-    sizes = (x.shape[1], x.shape[1], heads.row_width, width, width, native.args.inner)
-    residual, normed, *others = (torch.empty(x.shape[0], size, dtype=torch.float32) for size in sizes)
-    residual.copy_(x)
-    activations = ActivationsArgs(*(pointer(t) for t in (residual, normed, *others)))
-    kv = KvLayerArgs.of(kv_pool, 0, heads.head_dim)
+    out = torch.empty_like(x)
+    kv = KvLayerArgs.of(kv_pool, 0, native.args.heads.head_dim)
     layer_stride = kv_pool.stride(1) * kv_pool.element_size()
-    library.call("sessile_decoder", native.args, activations, BatchArgs.of(batch), kv, layer_stride)
-    return normed
+    batch_args = BatchArgs.of(batch)
+    library.call("sessile_decoder", native.args, pointer(x), pointer(out), batch_args, kv, layer_stride)
+    return out
 
 
 def _describe_layer(layer: DecoderLayer) -> DecoderLayerArgs:

@@ -15,7 +15,6 @@
 namespace sessile {
 namespace {
 
-constexpr int GROUP = 16;     // tokens that lie together inside a block, see kv_layout.py
 constexpr int STRETCH = 64;   // tokens of one online softmax update
 constexpr int SEGMENT = 256;  // tokens whose partial result stands alone
 constexpr int TILE = 96;      // query rows (tokens times heads that share a key head) of a unit, about
@@ -111,7 +110,16 @@ const uint8_t* group_at(const Batch& batch, const KvLayer& kv, const QueryTile& 
                         int64_t group_bytes) {
   const int64_t block = batch.block_tables[tile.sequence * batch.max_blocks + position / kv.block_size];
   return kv.keys + block * kv.block_stride + tile.kv_head * kv.head_stride +
-         position % kv.block_size / GROUP * group_bytes;
+         position % kv.block_size / KV_GROUP * group_bytes;
+}
+
+// Asks for the keys (or, `offset` further, the values) of `count` tokens, while the arithmetic of others goes on.
+void prefetch(const Batch& batch, const KvLayer& kv, const QueryTile& tile, int64_t position, int64_t count,
+              int64_t group_bytes, int64_t offset) {
+  for (int64_t g = 0; g < count; g += KV_GROUP) {
+    const uint8_t* from = group_at(batch, kv, tile, position + g, group_bytes) + offset;
+    for (int64_t line = 0; line < group_bytes; line += 64) __builtin_prefetch(from + line, 0, 2);
+  }
 }
 
 // Keys of `count` tokens from `position` on, as panels of 32 tokens: [STRETCH / 32][head_dim / WIDTH][32].
@@ -119,11 +127,11 @@ template <class Kv>
 void load_keys(const Batch& batch, const KvLayer& kv, const QueryTile& tile, int64_t position, int64_t count,
                int64_t dim, float* panel) {
   const int64_t steps = dim / Kv::Step::WIDTH;
-  for (int64_t g = 0; g < count; g += GROUP) {
-    const uint8_t* keys = group_at(batch, kv, tile, position + g, GROUP * dim * 4 / Kv::PAIR);
+  for (int64_t g = 0; g < count; g += KV_GROUP) {
+    const uint8_t* keys = group_at(batch, kv, tile, position + g, KV_GROUP * dim * 4 / Kv::PAIR);
     float* row = panel + g / COLUMNS * steps * COLUMNS + g % COLUMNS;
-    for (int64_t d = 0; d < dim; d += Kv::PAIR, keys += GROUP * 4)
-      spread<Kv>(keys, GROUP, row + d / Kv::Step::WIDTH * COLUMNS, COLUMNS);
+    for (int64_t d = 0; d < dim; d += Kv::PAIR, keys += KV_GROUP * 4)
+      spread<Kv>(keys, KV_GROUP, row + d / Kv::Step::WIDTH * COLUMNS, COLUMNS);
   }
 }
 
@@ -134,8 +142,8 @@ void load_values(const Batch& batch, const KvLayer& kv, const QueryTile& tile, i
                  int64_t dim, float* panel) {
   constexpr int64_t STEPS = STRETCH / Kv::Step::WIDTH;
   for (int64_t t = 0; t < count; t += Kv::PAIR) {
-    const uint8_t* values = group_at(batch, kv, tile, position + t, GROUP * dim * 4 / Kv::PAIR) + kv.value_offset +
-                            t % GROUP / Kv::PAIR * dim * 4;
+    const uint8_t* values = group_at(batch, kv, tile, position + t, KV_GROUP * dim * 4 / Kv::PAIR) + kv.value_offset +
+                            t % KV_GROUP / Kv::PAIR * dim * 4;
     for (int64_t p = 0; p < dim / COLUMNS; ++p)
       spread<Kv>(values + p * COLUMNS * 4, COLUMNS, panel + (p * STEPS + t / Kv::Step::WIDTH) * COLUMNS, COLUMNS);
   }
@@ -205,7 +213,10 @@ void add_stretch(const Attention& op, const Batch& batch, const KvLayer& kv, con
                  int64_t position, int64_t count, const Buffers& buffers, const Partial& partial) {
   using Step = typename Kv::Step;
   const int64_t dim = shape.head_dim, rows = shape.rows, steps = dim / Step::WIDTH;
+  const int64_t group_bytes = KV_GROUP * dim * 4 / Kv::PAIR, next = position + STRETCH;
+  const int64_t next_count = std::clamp<int64_t>(tile.context - next, 0, STRETCH);
   load_keys<Kv>(batch, kv, tile, position, count, dim, buffers.panel);
+  prefetch(batch, kv, tile, next, next_count, group_bytes, 0);
   std::fill_n(buffers.scores, shape.rows * STRETCH, 0.0f);
   for (int64_t c = 0; c < count; c += COLUMNS)
     tiles<Step>(buffers.queries, steps, rows, buffers.panel + c * steps, steps, buffers.scores + c * shape.rows);
@@ -225,6 +236,7 @@ void add_stretch(const Attention& op, const Batch& batch, const KvLayer& kv, con
   }
 
   load_values<Kv>(batch, kv, tile, position, count, dim, buffers.panel);
+  prefetch(batch, kv, tile, next, next_count, group_bytes, kv.value_offset);
   const int64_t value_steps = (count + Step::WIDTH - 1) / Step::WIDTH;
   for (int64_t p = 0; p < shape.panels; ++p)
     tiles<Step>(buffers.weights, WEIGHT_WORDS, rows, buffers.panel + p * WEIGHT_WORDS * COLUMNS, value_steps,

@@ -24,6 +24,8 @@ from ..tile import dot, locate, narrow
 _LOG2_E = 1.4426950408889634
 _SPLITS_AT_ONCE = 16  # partial results that one step of the merge reads
 _MAX_SPLITS = 128
+# A batch's own arrays may start anywhere, and sizes of a step are any: no kernel is compiled anew for them.
+_TABLES = ["tables_ptr", "query_start_ptr", "context_lens_ptr"]
 _SEQUENCES_AT_LEAST = 64  # fewer are not worth a kernel of their own
 # Of rows that saw no key yet: finite, so that a difference of two is no NaN, and below any score.
 _NOTHING = tl.constexpr(-1.0e30)
@@ -131,16 +133,16 @@ def _merge(accumulator, highest, total, other, other_highest, other_total):
 
 
 @triton.jit
-def _split_length(context, NUM_SPLITS: tl.constexpr, SPLIT_KEYS: tl.constexpr, KEYS: tl.constexpr):
+def _split_length(context, num_splits, SPLIT_KEYS: tl.constexpr, KEYS: tl.constexpr):
     """Keys of one split: SPLIT_KEYS where fixed (not 0), else a fair share in whole tiles."""
     if SPLIT_KEYS:
         length = SPLIT_KEYS + context * 0
     else:
-        length = tl.cdiv(tl.cdiv(context, NUM_SPLITS), KEYS) * KEYS
+        length = tl.cdiv(tl.cdiv(context, num_splits), KEYS) * KEYS
     return length
 
 
-@triton.jit(do_not_specialize=["num_rows", "table_width"])
+@triton.jit(do_not_specialize=["num_rows", "num_splits", "table_width"], do_not_specialize_on_alignment=_TABLES)
 def _decode(
     q_ptr,
     layer_ptr,
@@ -151,6 +153,7 @@ def _decode(
     partial_ptr,
     partial_stats_ptr,
     num_rows,
+    num_splits,
     block_stride,
     table_width,
     scale,
@@ -161,7 +164,7 @@ def _decode(
     BLOCK_SIZE: tl.constexpr,
     ROWS: tl.constexpr,
     KEYS: tl.constexpr,
-    NUM_SPLITS: tl.constexpr,
+    IS_SPLIT: tl.constexpr,
     SPLIT_KEYS: tl.constexpr,
 ):
     # q [T, Hq, D]; layer: the pool at this layer of block 0, [blocks, 2, Hkv, block_size, D]; out [T, Hq, D]
@@ -181,7 +184,7 @@ def _decode(
     dim = tl.arange(0, WIDTH)
     at = ((first_row + token).to(tl.int64) * NUM_HEADS + head)[:, None] * HEAD_DIM + dim[None, :]
     usable = real[:, None] & (dim < HEAD_DIM)[None, :]
-    length = _split_length(context, NUM_SPLITS, SPLIT_KEYS, KEYS)
+    length = _split_length(context, num_splits, SPLIT_KEYS, KEYS)
     first = split * length
     if first < context or split == 0:
         q = narrow(tl.load(q_ptr + at, mask=usable, other=0.0), layer_ptr.dtype.element_ty)
@@ -204,18 +207,21 @@ def _decode(
             BLOCK_SIZE,
             KEYS,
         )
-        if NUM_SPLITS == 1:
-            result = accumulator / tl.maximum(total, 1.0e-30)[:, None]
-            tl.store(out_ptr + at, narrow(result, out_ptr.dtype.element_ty), mask=usable)
-        else:
+        if IS_SPLIT:
             here = split.to(tl.int64) * num_rows * NUM_HEADS
             tl.store(partial_ptr + here * HEAD_DIM + at, accumulator, mask=usable)
             stats = partial_stats_ptr + (here + (first_row + token) * NUM_HEADS + head) * 2
             tl.store(stats, highest, mask=real)
             tl.store(stats + 1, total, mask=real)
+        else:
+            result = accumulator / tl.maximum(total, 1.0e-30)[:, None]
+            tl.store(out_ptr + at, narrow(result, out_ptr.dtype.element_ty), mask=usable)
 
 
-@triton.jit(do_not_specialize=["num_rows"])
+@triton.jit(
+    do_not_specialize=["num_rows", "num_splits"],
+    do_not_specialize_on_alignment=["query_start_ptr", "context_lens_ptr"],
+)
 def _merge_splits(
     partial_ptr,
     partial_stats_ptr,
@@ -223,11 +229,11 @@ def _merge_splits(
     context_lens_ptr,
     out_ptr,
     num_rows,
+    num_splits,
     NUM_HEADS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     WIDTH: tl.constexpr,
     KEYS: tl.constexpr,
-    NUM_SPLITS: tl.constexpr,
     SPLIT_KEYS: tl.constexpr,
     AT_ONCE: tl.constexpr,
 ):
@@ -237,7 +243,7 @@ def _merge_splits(
     first_row = tl.load(query_start_ptr + sequence)
     query_len = tl.load(query_start_ptr + sequence + 1) - first_row
     context = tl.load(context_lens_ptr + sequence)
-    length = _split_length(context, NUM_SPLITS, SPLIT_KEYS, KEYS)
+    length = _split_length(context, num_splits, SPLIT_KEYS, KEYS)
     used = tl.maximum(tl.cdiv(context, tl.maximum(length, 1)), 1)
     dim = tl.arange(0, WIDTH)
     if tl.program_id(2) < query_len:
@@ -269,7 +275,7 @@ def _merge_splits(
         tl.store(to, narrow(result, out_ptr.dtype.element_ty), mask=(dim < HEAD_DIM)[None, :])
 
 
-@triton.jit(do_not_specialize=["num_sequences", "num_tiles", "table_width"])
+@triton.jit(do_not_specialize=["num_sequences", "num_tiles", "table_width"], do_not_specialize_on_alignment=_TABLES)
 def _extend(
     q_ptr,
     layer_ptr,
@@ -410,13 +416,14 @@ def _run_decode(
         partial if splits > 1 else out,
         stats if splits > 1 else out,
         tokens,
+        splits,
         kv_pool.stride(0),
         batch.block_tables.stride(0),
         shape.scale,
         **shape.constants(),
         ROWS=rows,
         KEYS=tile.keys,
-        NUM_SPLITS=splits,
+        IS_SPLIT=splits > 1,
         SPLIT_KEYS=split_keys,
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
@@ -431,11 +438,11 @@ def _run_decode(
             batch.context_lens,
             out,
             tokens,
+            splits,
             NUM_HEADS=shape.num_heads,
             HEAD_DIM=shape.head_dim,
             WIDTH=constants["WIDTH"],
             KEYS=tile.keys,
-            NUM_SPLITS=splits,
             SPLIT_KEYS=split_keys,
             AT_ONCE=1 if config.is_deterministic else _SPLITS_AT_ONCE,
             num_warps=1,

@@ -8,8 +8,6 @@
 namespace sessile {
 namespace {
 
-constexpr int GROUP = 16;  // tokens that lie together inside a block, see kv_layout.py
-
 // out = x with its halves' pairs turned by the angles; cos [half], then sin [half].
 void rotate(const float* x, const float* cos_sin, int64_t head_dim, float* out) {
   const int64_t half = head_dim / 2;
@@ -36,15 +34,15 @@ struct Slot {
 
 Slot find_slot(const KvLayer& kv, int64_t slot, int64_t head, int64_t head_dim) {
   const int64_t block = slot / kv.block_size, offset = slot % kv.block_size;
-  const int64_t group_bytes = GROUP * head_dim * (kv.is_bfloat16 ? 2 : 4);
-  uint8_t* keys = kv.keys + block * kv.block_stride + head * kv.head_stride + offset / GROUP * group_bytes;
-  return {keys, keys + kv.value_offset, offset % GROUP};
+  const int64_t group_bytes = KV_GROUP * head_dim * (kv.is_bfloat16 ? 2 : 4);
+  uint8_t* keys = kv.keys + block * kv.block_stride + head * kv.head_stride + offset / KV_GROUP * group_bytes;
+  return {keys, keys + kv.value_offset, offset % KV_GROUP};
 }
 
 void write_bfloat16(const float* k, const float* v, int64_t head_dim, const Slot& slot) {
   uint32_t* keys = reinterpret_cast<uint32_t*>(slot.keys);  // [head_dim / 2][16] pairs of dimensions
   for (int64_t d = 0; d < head_dim; d += 2)
-    keys[d / 2 * GROUP + slot.token] = to_bfloat16(k[d]) | uint32_t(to_bfloat16(k[d + 1])) << 16;
+    keys[d / 2 * KV_GROUP + slot.token] = to_bfloat16(k[d]) | uint32_t(to_bfloat16(k[d + 1])) << 16;
   uint16_t* values = reinterpret_cast<uint16_t*>(slot.values);  // [8][head_dim][2], pairs of tokens
   values += slot.token / 2 * head_dim * 2 + slot.token % 2;
   for (int64_t d = 0; d < head_dim; ++d) values[d * 2] = to_bfloat16(v[d]);
@@ -52,7 +50,7 @@ void write_bfloat16(const float* k, const float* v, int64_t head_dim, const Slot
 
 void write_float32(const float* k, const float* v, int64_t head_dim, const Slot& slot) {
   float* keys = reinterpret_cast<float*>(slot.keys);  // [head_dim][16]
-  for (int64_t d = 0; d < head_dim; ++d) keys[d * GROUP + slot.token] = k[d];
+  for (int64_t d = 0; d < head_dim; ++d) keys[d * KV_GROUP + slot.token] = k[d];
   std::memcpy(reinterpret_cast<float*>(slot.values) + slot.token * head_dim, v, head_dim * sizeof(float));
 }
 
@@ -81,11 +79,11 @@ void one_token(const Rotary& op, const Batch& batch, const KvLayer& kv, int64_t 
 
 void rotary_kv_write(Worker& worker, const Rotary& op, const Batch& batch, const KvLayer& kv) {
   // Neighbouring tokens share cache lines of the pool, so a unit is a run of them.
-  const int64_t units = (batch.num_tokens + GROUP - 1) / GROUP;
+  const int64_t units = (batch.num_tokens + KV_GROUP - 1) / KV_GROUP;
   worker.for_units(units, [&](int64_t unit) {
     float* scratch = worker.scratch.get<float>(2 * op.heads.head_dim);
-    const int64_t end = std::min(batch.num_tokens, (unit + 1) * GROUP);
-    for (int64_t token = unit * GROUP; token < end; ++token) one_token(op, batch, kv, token, scratch);
+    const int64_t end = std::min(batch.num_tokens, (unit + 1) * KV_GROUP);
+    for (int64_t token = unit * KV_GROUP; token < end; ++token) one_token(op, batch, kv, token, scratch);
   });
 }
 

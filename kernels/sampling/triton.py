@@ -76,7 +76,9 @@ def _threshold(row_ptr, width, wanted, highest, inverse_temperature, floor, COUN
     return _from_ordered(low.to(tl.int32))
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize_on_alignment=["temperature_ptr", "top_k_ptr", "top_p_ptr", "min_p_ptr", "uniform_ptr", "out_ptr"]
+)
 def _sample(
     logits_ptr,
     temperature_ptr,
@@ -149,7 +151,7 @@ def _argmax(logits_ptr, out_ptr, width, COLUMNS: tl.constexpr):
     tl.store(out_ptr + row, best.to(tl.int64))
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["sampled_ptr", "token_ids_ptr", "query_start_ptr"])
 def _verify_drafts(sampled_ptr, token_ids_ptr, query_start_ptr, accepted_ptr, ROWS: tl.constexpr):
     # sampled, token_ids [R] int64, query_start [S + 1], accepted [S] int32; one sequence a program
     sequence = tl.program_id(0)

@@ -51,6 +51,22 @@ _SUFFIXES = {
     ".mustache": Language.PROMPT,
     ".liquid": Language.PROMPT,
 }
+_NOT_PROMPTS = {
+    ".html",
+    ".htm",
+    ".xml",
+    ".css",
+    ".js",
+    ".svg",
+    ".yaml",
+    ".yml",
+    ".toml",
+    ".sh",
+    ".py",
+    ".sql",
+    ".conf",
+    ".json",
+}
 _WORTH_READING = re.compile(
     r"[\"']role[\"']|\brole\s*[:=]|system|instructions|tools\s*[=:]|messages|prompt_tokens|"
     r"input_tokens|apply_chat_template|prompt_cache_key|cache_salt|[\"']user[\"']|description"
@@ -61,6 +77,8 @@ def language_of(file: str) -> Language | None:
     """The language of a file by its name; prompt files are those in a folder named prompts."""
     path = PurePath(file)
     language = _SUFFIXES.get(path.suffix.lower())
+    if language is Language.JINJA and PurePath(path.stem).suffix.lower() in _NOT_PROMPTS:
+        return None
     if (
         language is None
         and path.suffix.lower() in (".txt", ".md")

@@ -13,6 +13,9 @@ from .usage_sums import misread_usage
 from .values import EMPTY, ORDER_KINDS, VOLATILE_KINDS, Kind, Mark, Param, Piece, Text, Value, either, merged, union
 from .verdicts import CodeHit, judge_mark
 
+_COMPLETION = frozenset({Kind.COMPLETION})
+_WINDOW = frozenset({Kind.WINDOW})
+_PER_ELEMENT = ORDER_KINDS | {Kind.WINDOW}
 _INITIALISERS = {"__init__", "constructor", "__post_init__", "setUp", "initialize"}
 _MUTATORS = {"append", "extend", "insert", "push", "unshift", "add", "appendleft", "concat"}
 _CLEARING = {"len", "max", "min", "sum", "any", "all", "bool", "int", "isinstance", "hash", "range"}
@@ -79,7 +82,10 @@ class Flow:
         self._collect(self._module.body)
         self._frames.append(_Frame(None, self._globals))
         self._statements(self._module.body)
-        for _ in range(2):
+        for definition in list(self._functions.values()):
+            if id(definition) not in self._summaries:
+                self._analyse(definition)
+        if any(value.marks for value in self._attributes.values()):  # methods above may read what methods below set
             for definition in list(self._functions.values()):
                 self._analyse(definition)
         self._frames.pop()
@@ -154,7 +160,7 @@ class Flow:
                 before = self._lookup(name)
                 value = self._in_loops(merged([before, value], node), name)
             if isinstance(target, ir.Index):
-                self._extend(target.base, self._in_loops(value, name))
+                self._extend(target.base, self._in_loops(value, name).without(_COMPLETION))
                 self._keyed(target, value)
             elif isinstance(target, ir.Seq):
                 self._destructure(target, value)
@@ -190,7 +196,7 @@ class Flow:
         iterated = self._eval(node.iter)
         marks = loop_marks(node.iter, iterated, ordered_sets=self._ordered_sets)
         frame = self._frames[-1]
-        element = replace(iterated.without(ORDER_KINDS), is_set=False, definition=None, text=None)
+        element = replace(iterated.without(_PER_ELEMENT), is_set=False, definition=None, text=None)
         for name in node.targets:
             frame.names[name] = _element(name, element)
         frame.loops.append((touched_containers(node.body), marks))
@@ -267,12 +273,12 @@ class Flow:
             return _with_kind(base, Kind.CLOCK, refined)
         if isinstance(node.base, ir.Name) and sources.USER_LIKE.match(node.base.id):
             return replace(base, pieces=(), definition=None).marked(Kind.USER, node)
-        if len(base.pieces) > 2:
+        if not base.pieces or len(base.pieces) > 2:
             return EMPTY  # a field of an object made of many things
         return replace(base, is_messages=False, is_set=False, definition=None, text=None, items=())
 
     def _concat(self, node: ir.Concat) -> Value:
-        return merged([self._as_text(part, self._eval(part)) for part in node.parts], node)
+        return merged([self._as_text(part, self._eval(part)) for part in node.parts], node).without(_WINDOW)
 
     def _as_text(self, node: ir.Node, value: Value) -> Value:
         """A set that is printed is printed in hash order."""
@@ -285,7 +291,7 @@ class Flow:
         if node.spec and any(m.kind is Kind.CLOCK for m in value.marks) and not sources.has_time(node.spec):
             value = _with_kind(value, Kind.CLOCK, Kind.DATE)
         named = isinstance(node.value, ir.Name) and sources.FUNCTION_LIKE.match(node.value.id)
-        if named and not self._ordered_sets:
+        if named and node.conversion == "r" and not self._ordered_sets:
             value = value.marked(Kind.ADDRESS, node)
         return value if value.pieces else Value((Param("?"),))
 
@@ -311,7 +317,7 @@ class Flow:
                 self._reach(self._called(value), Sink.SYSTEM, frame)
             elif role in ("user", "human") and key in ("content", "parts", "text"):
                 self._reach(value, Sink.USER_TURN, frame)
-            elif key == "arguments":
+            elif role == "assistant" and key in ("tool_calls", "function_call", "arguments", "toolCalls"):
                 self._reach(value, Sink.ARGUMENTS, frame)
             elif key in ("image_url", "fileUri", "file_uri", "url", "uri"):
                 self._reach(value, Sink.IMAGE, frame)
@@ -320,12 +326,10 @@ class Flow:
             elif key in sinks.KEY_KEYWORDS:
                 self._reach(value, Sink.CACHE_KEY, frame)
             elif key in sinks.TOOL_KEYWORDS and self._passed_on(node):
-                self._reach(value.only(ORDER_KINDS), Sink.TOOLS, frame)
+                self._reach(value, Sink.TOOL_LIST, frame)
         joined = union(*(v for _, v in values))
         if sinks.is_tool_definition(node):
             self._reach(joined, Sink.TOOLS, frame)
-        if role in ("tool", "assistant", "function") or _has_type(node, "tool_result"):
-            self._completion(node)
         return replace(joined, is_messages=role is not None, is_set=False)
 
     @staticmethod
@@ -333,11 +337,12 @@ class Flow:
         """The dict looks like the body of a request: it names a model or messages."""
         return any(key in ("model", "messages", "contents", "input", "prompt", "max_tokens") for key, _ in node.items)
 
-    def _completion(self, node: ir.DictExpr) -> None:
+    def _completion(self, node: ir.Call, args: list[Value]) -> None:
         """A result that is stored inside a loop over completions."""
-        for _, marks in self._frames[-1].loops:
+        results = [a for a, v in zip(node.args, args, strict=True) if v.is_messages or _is_result(a)]
+        for own, marks in self._frames[-1].loops:
             for mark in marks:
-                if mark.kind is Kind.COMPLETION:
+                if results and mark.kind is Kind.COMPLETION and ir.dotted(node.func) not in own:
                     self._hit(CodeHit("PL204", Severity.WARNING, "results are stored in completion order", mark.origin))
 
     def _sequence(self, node: ir.Seq) -> Value:
@@ -362,7 +367,7 @@ class Flow:
             iterated = self._eval(source)
             marks += loop_marks(source, iterated, ordered_sets=self._ordered_sets)
             flattens = flattens or _is_messages_like(source)
-            element = replace(iterated.without(ORDER_KINDS), is_set=False, definition=None, text=None)
+            element = replace(iterated.without(_PER_ELEMENT), is_set=False, definition=None, text=None)
             for name in names:
                 frame.names[name] = _element(name, element)
         for condition in node.filters:
@@ -432,6 +437,7 @@ class Flow:
         if last in ("list", "tuple", "enumerate", "iter") and args and args[0].is_set:
             return replace(args[0].marked(Kind.UNORDERED, node), is_set=False)
         if last in _MUTATORS and isinstance(node.func, ir.Attr):
+            self._completion(node, args)
             self._extend(node.func.base, self._in_loops(union(*args), ir.dotted(node.func.base)))
             return union(receiver, *args)
         if last in ("dumps", "stringify", "dump_json", "serialize"):
@@ -546,8 +552,8 @@ class Flow:
             if key in sinks.SYSTEM_KEYWORDS:
                 self._reach(self._called(value), Sink.SYSTEM, frame)
             elif key in sinks.TOOL_KEYWORDS:
-                self._reach(value.only(ORDER_KINDS), Sink.TOOLS, frame)
-                self._printed_set(node.kwargs[key], value, Sink.TOOLS)
+                self._reach(value, Sink.TOOL_LIST, frame)
+                self._printed_set(node.kwargs[key], value, Sink.TOOL_LIST)
             elif key in sinks.KEY_KEYWORDS:
                 self._reach(value, Sink.CACHE_KEY, frame)
             elif key in sinks.MESSAGE_KEYWORDS and sinks.LLM_CALL.search(name):
@@ -611,9 +617,9 @@ def _with_kind(value: Value, old: Kind, new: Kind) -> Value:
     return replace(value, pieces=pieces, definition=None, text=None)
 
 
-def _has_type(node: ir.DictExpr, wanted: str) -> bool:
-    kind = node.get("type")
-    return isinstance(kind, ir.Const) and kind.text == wanted
+def _is_result(node: ir.Node) -> bool:
+    kind = node.get("type") if isinstance(node, ir.DictExpr) else None
+    return isinstance(kind, ir.Const) and kind.text == "tool_result"
 
 
 def _is_messages_like(node: ir.Node) -> bool:

@@ -8,7 +8,7 @@ from .values import ORDER_KINDS, Kind, Mark, Value
 
 def loop_marks(source: ir.Node, iterated: Value, *, ordered_sets: bool) -> tuple[Mark, ...]:
     """Marks of order for things gathered while iterating over a value."""
-    marks = tuple(m for m in iterated.marks if m.kind in ORDER_KINDS)
+    marks = tuple(m for m in iterated.marks if m.kind in ORDER_KINDS or m.kind is Kind.WINDOW)
     if iterated.is_set and not ordered_sets:
         marks = (*marks, Mark(Kind.UNORDERED, source, source))
     return marks

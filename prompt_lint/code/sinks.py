@@ -52,6 +52,7 @@ class Sink(enum.Enum):
 
     SYSTEM = "the system text"
     TOOLS = "the tools"
+    TOOL_LIST = "the list of tools"
     USER_TURN = "a user message"
     MESSAGES = "the messages"
     ARGUMENTS = "the arguments of a replayed call"

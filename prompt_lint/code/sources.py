@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from . import ir
 from .values import Kind
@@ -101,18 +102,22 @@ def kind_of_call(name: str, call: ir.Call, imports: dict[str, str]) -> Kind | No
     """The origin that a call brings, or None."""
     head, _, rest = name.partition(".")
     origin = imports.get(head)
-    candidates = [name]
-    if origin:
-        candidates.append(f"{origin}.{rest}" if rest else origin)
-    for candidate in candidates:
-        for pattern, kind in _TABLE:
-            if pattern.search(candidate):
-                return kind
-        if _SAMPLE.search(candidate):
-            return Kind.SAMPLED
-        if _LIVE.search(candidate):
-            return Kind.ENVIRONMENT if _runs_git(call) else None
-    return None
+    found = _kind_of_name(name)
+    if found is None and origin:
+        found = _kind_of_name(f"{origin}.{rest}" if rest else origin)
+    if found is Kind.ENVIRONMENT and not _PSUTIL.search(name):
+        return found if _runs_git(call) else None
+    return found
+
+
+@lru_cache(maxsize=8192)
+def _kind_of_name(name: str) -> Kind | None:
+    for pattern, kind in _TABLE:
+        if pattern.search(name):
+            return kind
+    if _SAMPLE.search(name):
+        return Kind.SAMPLED
+    return Kind.ENVIRONMENT if _LIVE.search(name) else None
 
 
 def _runs_git(call: ir.Call) -> bool:

@@ -73,7 +73,7 @@ def _jinja_hits(text: str) -> Iterator[CodeHit]:
             yield CodeHit(rule, severity, "a clock value reaches a prompt", _node(text, match.start()))
         elif re.search(r"\buuid\w*\s*\(", inner):
             yield CodeHit("PL103", Severity.ERROR, "a random id reaches a prompt", _node(text, match.start()))
-    yield from _placeholder_hits(text)
+    yield from _placeholder_hits(text, jinja_only=True)
 
 
 def analyse_prompt_file(text: str) -> list[CodeHit]:
@@ -81,11 +81,11 @@ def analyse_prompt_file(text: str) -> list[CodeHit]:
     return _once(_placeholder_hits(text))
 
 
-def _placeholder_hits(text: str) -> Iterator[CodeHit]:
+def _placeholder_hits(text: str, *, jinja_only: bool = False) -> Iterator[CodeHit]:
     static = _static_lengths(text)
     for match in _TAG.finditer(text):
         name = _placeholder_name(match)
-        if not name:
+        if not name or (jinja_only and not match.group(0).startswith("{{")):
             continue
         after = static[-1][1] - next((total for at, total in reversed(static) if at <= match.start()), 0)
         yield from _named(name, after, text, match.start())

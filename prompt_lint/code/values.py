@@ -66,7 +66,7 @@ class Mark:
 Piece = Text | Param | Mark
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Value:
     """Pieces in order, and what kind of container it is."""
 
@@ -112,8 +112,13 @@ EMPTY = Value()
 
 def union(*values: Value) -> Value:
     """Pieces of all, in order; nothing is merged as text."""
+    filled = [v for v in values if v.pieces]
+    if len(filled) < 2:
+        pieces_of_one = filled[0].pieces if filled else ()
+        has_messages = any(v.is_messages for v in values)
+        return Value(pieces_of_one, is_messages=has_messages) if filled or has_messages else EMPTY
     pieces: list[Piece] = []
-    for value in values:
+    for value in filled:
         pieces.extend(p for p in value.pieces if isinstance(p, Text) or p not in pieces)
     return Value(tuple(_compressed(pieces)), is_messages=any(v.is_messages for v in values))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..findings import Severity
 from . import ir
 from .sinks import Sink
-from .values import Kind, Mark, Value
+from .values import ORDER_KINDS, Kind, Mark, Value
 
 _LARGE = 400
 _SOME = 120
@@ -49,6 +49,7 @@ _BEFORE_STATIC = frozenset({Kind.CLOCK, Kind.DATE, Kind.RANDOM_ID, Kind.SAMPLED,
 _ALLOWED: dict[Sink, frozenset[Kind]] = {
     Sink.SYSTEM: _IN_SYSTEM,
     Sink.TOOLS: _IN_TOOLS,
+    Sink.TOOL_LIST: ORDER_KINDS,
     Sink.USER_TURN: frozenset(),
     Sink.MESSAGES: frozenset({Kind.WINDOW}),
     Sink.ARGUMENTS: frozenset({Kind.JSON_DUMP}),

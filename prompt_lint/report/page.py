@@ -14,7 +14,7 @@ from .plain import cost_of, place_of, shown, summary_line, verdict_line
 _MOST_LINEAGES = 60
 _MOST_REQUESTS = 80
 
-_STYLE = resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
+_STYLE = resources.files(__package__ or "").joinpath("page.css").read_text(encoding="utf-8")
 
 
 def as_html(report: Report, *, show_values: bool) -> str:
@@ -52,10 +52,10 @@ def _numbers(report: Report) -> str:
 
 def _trace(name: str, strips: list[Strip], findings: list[Finding], *, show_values: bool) -> str:
     chains = _chains(strips)
-    at: dict[int, list[Finding]] = defaultdict(list)
+    at: dict[tuple[str, int], list[Finding]] = defaultdict(list)
     for finding in findings:
         if finding.location.request is not None:
-            at[finding.location.request].append(finding)
+            at[finding.location.file, finding.location.request].append(finding)
     ordered = sorted(chains, key=lambda chain: -sum(s.possible - s.reused for s in chain))
     parts = [f"<h2>{escape(name)}</h2>"]
     parts += [_lineage(chain, at, show_values=show_values) for chain in ordered[:_MOST_LINEAGES]]
@@ -77,12 +77,12 @@ def _chains(strips: list[Strip]) -> list[list[Strip]]:
     return chains
 
 
-def _lineage(chain: list[Strip], at: dict[int, list[Finding]], *, show_values: bool) -> str:
+def _lineage(chain: list[Strip], at: dict[tuple[str, int], list[Finding]], *, show_values: bool) -> str:
     widest = max(s.total for s in chain) or 1
     session = f"session {chain[0].session}" if chain[0].session else f"from request {chain[0].index}"
     lost = sum(s.possible - s.reused for s in chain)
     rows = [
-        _row(strip, widest) + "".join(_note(f, show_values=show_values) for f in at.get(strip.index, ()))
+        _row(strip, widest) + "".join(_note(f, show_values=show_values) for f in at.get((strip.file, strip.index), ()))
         for strip in chain[:_MOST_REQUESTS]
     ]
     more = f"<p>{len(chain) - _MOST_REQUESTS} more requests.</p>" if len(chain) > _MOST_REQUESTS else ""

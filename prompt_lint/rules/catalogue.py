@@ -22,7 +22,7 @@ class RuleInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _read() -> dict[str, RuleInfo]:
-    text = resources.files(__package__).joinpath("catalogue.toml").read_bytes()
+    text = resources.files(__package__ or "").joinpath("catalogue.toml").read_bytes()
     return msgspec.toml.decode(text, type=dict[str, RuleInfo])
 
 

@@ -43,6 +43,7 @@ from .turn import AsyncTurn
 logger = logging.getLogger(__name__)
 
 DEFAULT_TARGET = "127.0.0.1:50051"
+_LOOK_S = 5.0  # for a look at the session after a cancelled turn
 
 
 class InputOptions(TypedDict, total=False):
@@ -309,7 +310,7 @@ class AsyncSession:
     async def _cancelled(self) -> None:
         """A turn may be committed at the very moment in which it is cancelled: see what became of it."""
         try:
-            await self.refresh()
+            await self.refresh(timeout_s=_LOOK_S)
         except SessileError as error:
             logger.info("session %s was not looked at after a cancelled turn: %s", self.session_id, error)
 

@@ -10,7 +10,7 @@ from ...sessions.errors import SessileError
 from ...sessions.manager.requests import TextDelta, TurnFinished
 from ..proto import session_pb2 as pb
 from .connection import Connection
-from .errors import ConnectionLost, TurnInterrupted
+from .errors import ConnectionLost, DeadlineExceeded, TurnInterrupted
 
 
 class AsyncTurn:
@@ -99,7 +99,10 @@ class AsyncTurn:
                 return
             except SessileError as error:
                 delay_s = self._connection.retry.delay_s(error, attempt)
-                if isinstance(error, TurnInterrupted) or delay_s is None:
+                given_up = isinstance(error, TurnInterrupted | DeadlineExceeded)
+                if given_up:
+                    await self._on_cancelled()
+                if given_up or delay_s is None:
                     raise
             await self._connection.retry.sleep(delay_s)
             attempt += 1

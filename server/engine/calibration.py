@@ -25,8 +25,11 @@ LOAD_DEADLINE_S = 1.0
 
 
 def measure(model: CausalLM, kv_cache: KVCache, tiers: LowerTiers) -> Calibration:
-    """Run the model and the tiers on blocks of no meaning. The pool must be unused: its first blocks are written."""
-    loads = {tier: _loads(tiers[tier], kv_cache.layout.block_bytes) for tier in tiers.tiers}
+    """Run the model and the local tiers on blocks of no meaning. The pool must be unused: its first blocks are written.
+
+    The shared tier may not be connected yet, and others would see such blocks: its first load is its measurement.
+    """
+    loads = {tier: _loads(tiers[tier], kv_cache.layout.block_bytes) for tier in tiers.local}
     return calibrate(_prefills(model, kv_cache), {tier: samples for tier, samples in loads.items() if samples})
 
 

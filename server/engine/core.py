@@ -23,7 +23,7 @@ from .kv_cache import kv_fingerprint
 from .kv_transfer import KVTransfer
 from .lower_tiers import TierSetup
 from .messages import EngineStats, FinishReason, SubmitTurn, TurnOutput
-from .scheduler import Scheduler
+from .scheduler import Scheduler, StepPlan
 from .sequence import Sequence
 
 
@@ -129,8 +129,9 @@ class EngineCore:
         for sequence in plan.preempted:
             self._tables.forget(sequence)
         advanced: list[Sequence] = []
+        self._kv_cache.copy(plan.copies)
+        self._start_loads(plan)
         if plan.chunks:
-            self._kv_cache.copy(plan.copies)
             arrays = build_arrays(plan, self._tables, self.block_size)
             model_started = self._clock()
             logits = self._runner.run(arrays)
@@ -143,6 +144,11 @@ class EngineCore:
         now = self._clock()
         self._counters.step_s += now - started
         return self._report(advanced, now)
+
+    def _start_loads(self, plan: StepPlan) -> None:
+        for load in plan.loads:
+            assert self._transfer is not None
+            self._transfer.start(load)
 
     def stats(self) -> EngineStats:
         """Counters since the start, and gauges of this moment."""
@@ -161,6 +167,7 @@ class EngineCore:
             generated_tokens=counters.generated_tokens,
             step_s=counters.step_s,
             model_s=counters.model_s,
+            tiers=() if self._transfer is None else self._transfer.counters(),
         )
 
     def check_integrity(self) -> None:

@@ -34,8 +34,9 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     ``max_batch_tokens`` is the token budget of a step. ``max_prefill_tokens_while_decoding`` bounds the prefill tokens
     of a step in which anyone decodes, so that a long prompt does not stall running streams. ``kv_memory_bytes`` is the
     size of the device tier (0 on a GPU: all that the largest step leaves free), ``host_memory_bytes`` and
-    ``disk_quota_bytes`` of those below it; without a ``disk_path`` nothing is written. ``max_context`` 0 means the
-    model's own. ``threads`` 0 means one a core.
+    ``disk_quota_bytes`` of those below it; without a ``disk_path`` nothing is written. ``shared`` is a JSON object such
+    as ``{"type": "valkey", "startup_nodes": "host:6379"}`` or ``{"type": "fs_native", "base_path": "/mnt/kv"}``; empty
+    for none. ``max_context`` 0 means the model's own. ``threads`` 0 means one a core.
     """
 
     model: Annotated[
@@ -50,6 +51,9 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         int, Meta(ge=0, description="disk space for blocks that outlive the server; 0: none")
     ] = 4 * GIB
     disk_path: Annotated[str, Meta(description="folder of these blocks; by default kv in the data folder")] = ""
+    shared: Annotated[
+        str, Meta(description="blocks shared with other servers: an LMCache L2 adapter's configuration, as JSON")
+    ] = ""
     max_batch_tokens: Annotated[
         int, Meta(ge=1, description="token budget of one step, decodes and prefill together")
     ] = 512

@@ -1,16 +1,20 @@
 """Copies of KV between the device pool and the tiers below it.
 
-Loads run on one I/O thread, beside the steps of other turns: the blocks that a load fills belong to a turn that waits
-for it, so nobody reads them meanwhile. Copies out of the pool (an evicted block, a turn's new blocks) are made at once,
-by the step's own thread: they are memory copies; what is slow about them happens behind the tiers' own queues.
+Loads run on two I/O threads, beside the steps of other turns: one for those that ask the shared tier, which may be
+slow, one for all others. The blocks that a load fills belong to a turn that waits for it, so nobody reads them
+meanwhile. Copies out of the pool (an evicted block, a turn's new blocks) are made at once, by the step's own thread:
+they are memory copies; what is slow about them happens behind the tiers' own queues.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import logging
+import math
 import queue
 import threading
 import time
+from collections.abc import Callable
 from collections.abc import Sequence as Items
 
 import numpy as np
@@ -21,21 +25,32 @@ from ...sessions.cache.cost_model import CostModel, Source
 from ...sessions.cache.lower_tiers import LowerTiers
 from ...sessions.cache.tiers import Entry, LoadOutcome, Tier
 from .kv_cache import KVCache
+from .messages import TierCounters
 from .sequence import Sequence
+from .tier_counters import tier_counters
+
+logger = logging.getLogger(__name__)
 
 LOAD_DEADLINE_FACTOR = 4.0  # times the predicted seconds of computing it: later than that it is computed
 LEAST_DEADLINE_S = 0.25
+LOOK_UP_S = 0.1  # the shared tier's time to say what it has; no answer is no
+FIRST_SHARED_TOKENS = 256  # from so many on the shared tier is asked although no load from it was measured yet
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BlockLoad:
-    """Fill ``block_ids`` with the blocks of ``content_keys``; ``sources`` says in which tiers they are, in order."""
+    """Fill ``block_ids`` with the blocks of ``content_keys``; ``sources`` says in which tiers they are, in order.
+
+    What is expected of the shared tier may turn out not to be there. ``first_block``: how many blocks of the path are
+    on the device already.
+    """
 
     sequence: Sequence
     sources: list[Source]
     content_keys: list[bytes]
     block_ids: list[int]
-    deadline_s: float
+    first_block: int
+    deadline: float  # on the clock of time.monotonic
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,7 +67,7 @@ class FinishedLoad:
 
 
 class KVTransfer:
-    """Alone moves blocks between the pool and the lower tiers. The engine's step owns it; its thread only loads."""
+    """Alone moves blocks between the pool and the lower tiers. The engine's step owns it; its threads only load."""
 
     def __init__(self, kv_cache: KVCache, tiers: LowerTiers, cost: CostModel) -> None:
         pool = kv_cache.pool
@@ -62,29 +77,56 @@ class KVTransfer:
         self._rows: npt.NDArray[np.uint8] = pool.view(pool.shape[0], -1).view(torch.uint8).numpy()
         self.tiers = tiers
         self.cost = cost
-        self._wanted: queue.SimpleQueue[BlockLoad | None] = queue.SimpleQueue()
+        self._local = _Loads("kv-load", self._load)
+        self._remote = _Loads("kv-load-shared", self._load)
         self._finished: queue.SimpleQueue[FinishedLoad] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="kv-load", daemon=True)
-        self._thread.start()
 
     # -- the step's side ------------------------------------------------------------------------------------------
 
     def plan(self, num_device_blocks: int, content_keys: list[bytes], num_tokens: int) -> list[Source]:
         """What to load of the blocks after the first ``num_device_blocks`` of a prompt of ``num_tokens``: those that
-        some tier has, as far as loading them is predicted to be faster than computing them."""
+        some tier has, as far as loading them is predicted to be faster than computing them. What the shared tier has is
+        not known yet: it is asked for all that follows, where that would pay."""
         found = self.tiers.sources(content_keys)
-        if not found:
-            return []
-        sources = [Source(Tier.DEVICE, num_device_blocks), *found] if num_device_blocks else found
-        worth = self.cost.plan_load(sources, num_tokens).num_blocks - num_device_blocks
-        return _first_blocks(found, worth)
+        num_found = sum(source.num_blocks for source in found)
+        if found:
+            sources = [Source(Tier.DEVICE, num_device_blocks), *found] if num_device_blocks else found
+            worth = self.cost.plan_load(sources, num_tokens).num_blocks - num_device_blocks
+            if worth < num_found:
+                return _first_blocks(found, worth)
+        shared = self._ask_shared_for(num_device_blocks + num_found, num_device_blocks + len(content_keys))
+        return [*found, Source(Tier.SHARED, shared)] if shared else found
 
-    def start(self, sequence: Sequence, sources: list[Source], content_keys: list[bytes], block_ids: list[int]) -> None:
-        """Load the first blocks of ``content_keys`` into ``block_ids``, which nobody else touches until it is done."""
+    def _ask_shared_for(self, start: int, stop: int) -> int:
+        """How many of a path's blocks from ``start`` on, ``stop`` at most, to ask the shared tier for."""
+        shared = self.tiers.shared
+        if shared is None or not shared.is_usable:
+            return 0
+        count = stop - stop % shared.blocks_per_entry - start
+        if count <= 0:
+            return 0
+        load_s = self.cost.load_s(Tier.SHARED, count * self._rows.shape[1])
+        if load_s == math.inf:
+            return count if count * self._block_size >= FIRST_SHARED_TOKENS else 0
+        compute_s = self.cost.prefill_s(count * self._block_size, start * self._block_size)
+        return count if load_s < compute_s else 0
+
+    def load_of(
+        self, sequence: Sequence, sources: list[Source], content_keys: list[bytes], first_block: int
+    ) -> BlockLoad:
+        """The load of the first blocks of ``content_keys``, the path's from ``first_block`` on, to the sequence's
+        blocks. Its deadline counts from now: a load that waits too long behind others is late too."""
+        assert sequence.held is not None
         count = sum(source.num_blocks for source in sources)
         compute_s = self.cost.prefill_s(count * self._block_size, 0)
-        deadline_s = max(LEAST_DEADLINE_S, LOAD_DEADLINE_FACTOR * compute_s)
-        self._wanted.put(BlockLoad(sequence, sources, content_keys[:count], block_ids[:count], deadline_s))
+        deadline = time.monotonic() + max(LEAST_DEADLINE_S, LOAD_DEADLINE_FACTOR * compute_s)
+        block_ids = sequence.held.block_ids[first_block : first_block + count]
+        return BlockLoad(sequence, sources, content_keys[:count], block_ids, first_block, deadline)
+
+    def start(self, load: BlockLoad) -> None:
+        """Begin to write to the blocks of ``load``, which nobody else touches until it is done."""
+        asks_shared = any(source.tier is Tier.SHARED for source in load.sources)
+        (self._remote if asks_shared else self._local).put(load)
 
     def finished(self) -> list[FinishedLoad]:
         """The loads that ended since the last call; the cost model has learnt from them."""
@@ -100,41 +142,103 @@ class KVTransfer:
         """The tree is about to give up ``block``."""
         self.tiers.demote(content_key, self._rows[block])
 
-    def persist(self, content_keys: Items[bytes], block_ids: Items[int]) -> None:
-        """Write blocks behind, to where they outlive the process."""
-        self.tiers.persist(content_keys, [self._rows[block] for block in block_ids])
+    def persist(self, content_keys: Items[bytes], block_ids: Items[int], first: int) -> None:
+        """Write a path's blocks from ``first`` on behind, to where they outlive the process, and share the path."""
+        blocks = [self._rows[block] for block in block_ids[: len(content_keys)]]
+        self.tiers.persist(content_keys, blocks, first)
+
+    def counters(self) -> tuple[TierCounters, ...]:
+        """Of each lower tier, for whoever looks at the engine."""
+        return tuple(
+            tier_counters(tier, stats, self.cost.load_accuracy.get(tier)) for tier, stats in self.tiers.stats().items()
+        )
 
     def close(self) -> None:
-        """Finish the load in hand and let what was stored reach the disk."""
-        self._wanted.put(None)
-        self._thread.join()
+        """Finish the loads in hand and let what was stored reach the disk."""
+        self._local.close()
+        self._remote.close()
         self.tiers.close()
 
-    # -- the I/O thread's side ------------------------------------------------------------------------------------
+    # -- the I/O threads' side ------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        while (load := self._wanted.get()) is not None:
-            self._finished.put(self._load(load))
-
-    def _load(self, load: BlockLoad) -> FinishedLoad:
-        deadline = time.monotonic() + load.deadline_s
+    def _load(self, load: BlockLoad) -> None:
         loaded: dict[Tier, int] = {}
         seconds: dict[Tier, float] = {}
         first = 0
         for source in load.sources:
             started = time.monotonic()
-            entries = [
-                Entry(load.content_keys[i], (self._rows[load.block_ids[i]],))
-                for i in range(first, first + source.num_blocks)
-            ]
-            outcomes = self.tiers[source.tier].load(entries, deadline)
-            hits = next((i for i, outcome in enumerate(outcomes) if outcome is not LoadOutcome.HIT), len(outcomes))
+            wanted = range(first, first + source.num_blocks)
+            hits = self._load_from(source.tier, load, wanted)
             loaded[source.tier] = loaded.get(source.tier, 0) + hits
             seconds[source.tier] = seconds.get(source.tier, 0.0) + time.monotonic() - started
             if hits < source.num_blocks:
                 break
             first += source.num_blocks
-        return FinishedLoad(load.sequence, loaded, seconds)
+        self._finished.put(FinishedLoad(load.sequence, loaded, seconds))
+
+    def _load_from(self, tier: Tier, load: BlockLoad, wanted: range) -> int:
+        """How many leading ones of the blocks ``wanted`` came from ``tier``."""
+        try:
+            if tier is Tier.SHARED:
+                return self._load_shared(load, wanted, load.deadline)
+            entries = [Entry(load.content_keys[i], (self._rows[load.block_ids[i]],)) for i in wanted]
+            return _leading_hits(self.tiers[tier].load(entries, load.deadline))
+        except Exception:  # a tier that breaks its promise not to raise must not leave turns waiting for ever
+            logger.exception("the %s tier raised, which it must not", tier)
+            return 0
+
+    def _load_shared(self, load: BlockLoad, wanted: range, deadline: float) -> int:
+        """Load what the shared tier has of the blocks ``wanted``, indices from ``first_block`` on; returns how many
+        leading ones came."""
+        shared = self.tiers.shared
+        assert shared is not None
+        size = shared.blocks_per_entry
+        start = (
+            load.first_block + wanted.start
+        ) // size * size - load.first_block  # of the entry; negative: on the device
+        lasts = range(start + size - 1, wanted.stop, size)
+        look_up_by = min(deadline, time.monotonic() + LOOK_UP_S)
+        present = shared.contains_by([load.content_keys[last] for last in lasts], look_up_by)
+        num_present = next((i for i, there in enumerate(present) if not there), len(present))
+        scratch = np.empty((size, self._rows.shape[1]), dtype=np.uint8)  # for blocks that are there already
+        entries = [
+            Entry(
+                load.content_keys[last],
+                tuple(
+                    self._rows[load.block_ids[i]] if i >= wanted.start else scratch[last - i]
+                    for i in range(last + 1 - size, last + 1)
+                ),
+            )
+            for last in lasts[:num_present]
+        ]
+        hits = _leading_hits(shared.load(entries, deadline)) if entries else 0
+        return max(0, start + hits * size - wanted.start)
+
+
+class _Loads:
+    """A thread that does loads in order."""
+
+    def __init__(self, name: str, load: Callable[[BlockLoad], None]) -> None:
+        self._wanted: queue.SimpleQueue[BlockLoad | None] = queue.SimpleQueue()
+        self._load = load
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def put(self, load: BlockLoad) -> None:
+        self._wanted.put(load)
+
+    def close(self) -> None:
+        """Do what is wanted, then leave."""
+        self._wanted.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (load := self._wanted.get()) is not None:
+            self._load(load)
+
+
+def _leading_hits(outcomes: Items[LoadOutcome]) -> int:
+    return next((i for i, outcome in enumerate(outcomes) if outcome is not LoadOutcome.HIT), len(outcomes))
 
 
 def _first_blocks(sources: list[Source], count: int) -> list[Source]:

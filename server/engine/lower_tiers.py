@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+import msgspec
 
 from ...sessions.cache.cost_model import Calibration
 from ...sessions.cache.disk.config import DiskConfig
 from ...sessions.cache.disk.disk_tier import DiskTier
 from ...sessions.cache.host_tier import allocate_slab
 from ...sessions.cache.keys import KVFingerprint
+from ...sessions.cache.lmcache_tier import lmcache_store
 from ...sessions.cache.lower_tiers import LowerTiers
+from ...sessions.cache.shared_config import SharedConfig
+from ...sessions.cache.shared_tier import SharedTier
+from ...sessions.errors import ConfigError
 from ..model.causal_lm import CausalLM
 from .calibration import measure
 from .engine_config import EngineConfig
@@ -27,17 +34,34 @@ class TierSetup:
 
 def wants_lower_tiers(config: EngineConfig, device_type: str) -> bool:
     """Whether there is any tier below the device's. A GPU's pool needs staging buffers, which do not exist yet."""
-    return device_type == "cpu" and bool(config.host_memory_bytes or (config.disk_quota_bytes and config.disk_path))
+    on_disk = config.disk_quota_bytes and config.disk_path
+    return device_type == "cpu" and bool(config.host_memory_bytes or on_disk or config.shared)
 
 
 def open_lower_tiers(config: EngineConfig, fingerprint: KVFingerprint) -> LowerTiers:
-    """The host and the disk tier for blocks of ``fingerprint``.
+    """The host, the disk and the shared tier for blocks of ``fingerprint``.
 
     Raises:
-        ConfigError: the memory is not there, or the folder cannot be used or is another server's.
+        ConfigError: the memory is not there, the folder cannot be used or is another server's, or the shared tier's
+            adapter is refused. A store that does not answer is no error: the tier connects when it does.
     """
     slab = allocate_slab(config.host_memory_bytes, fingerprint.block_bytes) if config.host_memory_bytes else None
+    shared = _open_shared(config.shared, fingerprint) if config.shared else None
     disk = None
     if config.disk_quota_bytes and config.disk_path:
         disk = DiskTier(DiskConfig(path=config.disk_path, quota_bytes=config.disk_quota_bytes), fingerprint)
-    return LowerTiers(slab, disk)
+    return LowerTiers(slab, disk, shared)
+
+
+def _open_shared(text: str, fingerprint: KVFingerprint) -> SharedTier:
+    try:
+        spec = msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise ConfigError(
+            f"engine.shared is not a JSON object: {error}",
+            field="engine.shared",
+            remedy='write it like {"type": "valkey", "startup_nodes": "localhost:6379"}',
+        ) from error
+    shared = SharedConfig(adapter=spec)
+    namespace = f"sessile-{fingerprint.digest().hex()[:32]}"
+    return SharedTier(lmcache_store(spec, namespace, shared.patience_s), shared, fingerprint.block_bytes)

@@ -110,6 +110,24 @@ class TurnOutput(msgspec.Struct, frozen=True, kw_only=True):
     usage: TurnUsage | None = None
 
 
+class TierCounters(msgspec.Struct, frozen=True, kw_only=True):
+    """One tier below the pool: counters since the engine's start, and its state now.
+
+    ``typical_error``: by which factor the cost model's predictions of its loads are off; 1.0 is perfect.
+    """
+
+    tier: str
+    events: dict[str, int]  # hits, misses, corrupt, errors, late, stored, rejected, evicted
+    read_bytes: int
+    written_bytes: int
+    used_bytes: int
+    capacity_bytes: int
+    read_bandwidth: float  # bytes a second, of the recent past
+    write_bandwidth: float
+    unavailable: str  # why it answers nothing at the moment; empty when it works
+    typical_error: float = 1.0
+
+
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """Counters since the engine's start, and gauges of this moment."""
 
@@ -126,6 +144,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     generated_tokens: int = 0
     step_s: float = 0.0  # seconds spent in steps
     model_s: float = 0.0  # of these, in the model
+    tiers: tuple[TierCounters, ...] = ()
 
 
 class TurnOutputs(msgspec.Struct, frozen=True, tag=True):

@@ -17,6 +17,7 @@ class Runner(Protocol):
     def run(self, arrays: StepArrays) -> torch.Tensor:
         """Compute the batch, writing its KV to the pool; returns logits [len(sampling), vocab_size] float32, which
         stand until the next call."""
+        ...
 
 
 class ModelRunner:

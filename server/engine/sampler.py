@@ -60,8 +60,9 @@ def _draw(logits: torch.Tensor, params: SamplingParams, position: int) -> int:
     2019); min-p those with at least ``min_p`` times the likeliest one's probability (Nguyen et al., 2024).
     """
     assert params.seed is not None
-    candidates, ids = _candidates(logits / params.temperature, params)
-    probabilities = torch.softmax(candidates.double(), dim=-1)
+    candidates, ids = _candidates(logits, params)
+    exact = candidates.double()
+    probabilities = torch.softmax((exact - exact.max()) / params.temperature, dim=-1)  # the likeliest is 0: no overflow
     if params.top_p < 1.0:
         before = probabilities.cumsum(-1) - probabilities
         probabilities = probabilities.masked_fill(before >= params.top_p, 0.0)

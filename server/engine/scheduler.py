@@ -20,7 +20,7 @@ from ...sessions.cache.radix_tree import Match
 from ...sessions.cache.tiers import Tier
 from ...sessions.cache.token_key import common_prefix_tokens
 from .engine_config import EngineConfig
-from .kv_transfer import FinishedLoad, KVTransfer
+from .kv_transfer import BlockLoad, FinishedLoad, KVTransfer
 from .messages import FinishReason, TokensBySource
 from .sequence import Sequence, SequenceState
 
@@ -41,10 +41,15 @@ class Chunk:
 
 @dataclasses.dataclass(slots=True)
 class StepPlan:
-    """One step: do ``copies`` first, then compute ``chunks``. The turns in ``preempted`` gave their blocks back."""
+    """One step: do ``copies`` first, then start ``loads`` and compute ``chunks``. The turns in ``preempted`` gave their
+    blocks back.
+
+    Copies come before all else that writes to the pool: the source of one may already belong to somebody else.
+    """
 
     chunks: list[Chunk] = dataclasses.field(default_factory=list)
     copies: list[BlockCopy] = dataclasses.field(default_factory=list)
+    loads: list[BlockLoad] = dataclasses.field(default_factory=list)
     preempted: list[Sequence] = dataclasses.field(default_factory=list)
 
     @property
@@ -69,8 +74,8 @@ class Scheduler:
         self._waiting: list[Sequence] = []  # by rank
         self._running: list[Sequence] = []  # by rank
         self._loading: list[Sequence] = []  # those among them that were ended meanwhile only wait for the I/O thread
-        self._pool_is_full = False  # the first in line did not fit; nothing was given back since
-        self._shared_with: dict[tuple[int, int], int] = {}  # (waiting, running) -> tokens that their prompts share
+        self._did_not_fit: Sequence | None = None  # when it was tried last; nothing was given back since
+        self._shared_with: dict[int, dict[int, int]] = {}  # orders of a running and a waiting turn -> tokens in common
         self.num_preemptions = 0
         self.admitted_tokens = TokensBySource()  # of all turns since the start
 
@@ -131,6 +136,8 @@ class Scheduler:
             self._running.remove(sequence)
         elif sequence.state is SequenceState.WAITING:
             self._waiting.remove(sequence)
+        elif sequence.state is SequenceState.LOADING:
+            self._note_load_s(sequence)
         self._forget_shared(sequence)
         if sequence.state is not SequenceState.LOADING:  # the I/O thread still writes to its blocks
             sequence.state = SequenceState.FINISHED
@@ -169,64 +176,75 @@ class Scheduler:
     # -- admission ------------------------------------------------------------------------------------------------
 
     def _admit(self, plan: StepPlan, budget: int) -> None:
-        if self._pool_is_full:
-            return
-        for sequence in self.waiting:
-            if budget <= 0 or len(self._running) + len(self._loading) >= self._config.max_sequences:
+        leaders = [sequence for sequence in (*self._running, *self._loading) if not sequence.is_decoding]
+        index = 0
+        while index < len(self._waiting) and budget > 0 and self._has_a_place:
+            sequence = self._waiting[index]
+            if sequence is self._did_not_fit:
                 return
-            if self._is_being_computed(sequence):
-                continue
-            if not self._start(sequence, plan):
-                self._pool_is_full = True
+            if self._is_being_computed(sequence, leaders):
+                index += 1
+            elif not self._start(sequence, plan):
+                self._did_not_fit = sequence
                 return
-            if sequence.state is SequenceState.RUNNING:
-                budget -= self._plan_chunk(plan, sequence, budget)
+            else:
+                leaders.append(sequence)
+                if sequence.state is SequenceState.RUNNING:
+                    budget -= self._plan_chunk(plan, sequence, budget)
 
-    def _is_being_computed(self, sequence: Sequence) -> bool:
-        """Another turn is computing or loading blocks right now that ``sequence`` needs too: better wait for them."""
+    @property
+    def _has_a_place(self) -> bool:
+        return len(self._running) + len(self._loading) < self._config.max_sequences
+
+    def _is_being_computed(self, sequence: Sequence, leaders: list[Sequence]) -> bool:
+        """One of ``leaders`` computes or loads blocks right now that ``sequence`` needs too: better wait for them."""
         block_size = self._cache.block_size
-        for leader in (*self._running, *self._loading):
-            if leader.is_decoding or leader.turn.cache_salt != sequence.turn.cache_salt:
-                continue
-            pair = (sequence.order, leader.order)
-            if pair not in self._shared_with:
-                self._shared_with[pair] = common_prefix_tokens(
-                    sequence.packed(0, sequence.num_tokens - 1), leader.packed(0, leader.num_tokens)
-                )
-            if self._shared_with[pair] // block_size > leader.num_computed // block_size:
-                return True
-        return False
+        return any(
+            leader.turn.cache_salt == sequence.turn.cache_salt
+            and self._shared_tokens(sequence, leader) // block_size > leader.num_computed // block_size
+            for leader in leaders
+        )
+
+    def _shared_tokens(self, sequence: Sequence, leader: Sequence) -> int:
+        shared = self._shared_with.setdefault(leader.order, {})
+        if sequence.order not in shared:
+            shared[sequence.order] = common_prefix_tokens(
+                sequence.packed(0, sequence.num_tokens - 1), leader.packed(0, leader.num_tokens)
+            )
+        return shared[sequence.order]
 
     def _start(self, sequence: Sequence, plan: StepPlan) -> bool:
         """Move a turn from waiting to running, or to loading, with what the cache has of it; False if the pool has no
         room."""
         key = sequence.packed(0, sequence.num_tokens - 1)  # the last token is computed always: its logits are needed
         match = self._cache.match(sequence.turn.cache_salt, key)
-        wanted = self._cache.content_keys_after(match, key)
+        wanted = [] if self._transfer is None else self._cache.content_keys_after(match, key)
         sources = self._plan_load(match, wanted, sequence.num_tokens)
         if sources:
             match = match.whole_blocks()  # the rest of its block is loaded with the others
-        admitted = self._cache.admit(match, sequence.num_tokens, spare_blocks=len(self._running))
+        spare_blocks = len(self._running) + len(self._loading)
+        admitted = self._cache.admit(match, sequence.num_tokens, spare_blocks)
         if admitted is None:
             return False
         sequence.held, copy = admitted
         if copy is not None:
             plan.copies.append(copy)
-        sequence.num_computed = sequence.held.num_cached_tokens + (0 if copy is None else copy.num_tokens)
+        sequence.num_computed = sequence.held.num_matched_tokens
         self._waiting.remove(sequence)
+        self._forget_shared(sequence)
         if sequence.admitted is None:
             sequence.admitted = self._clock()
         if sources and self._transfer is not None:
             sequence.state = SequenceState.LOADING
             sequence.load_started = self._clock()
             self._loading.append(sequence)
-            self._transfer.start(sequence, sources, wanted, sequence.held.block_ids[len(match.blocks) :])
+            plan.loads.append(self._transfer.load_of(sequence, sources, wanted, len(match.blocks)))
         else:
             self._run(sequence, sequence.num_computed, {})
         return True
 
     def _plan_load(self, match: Match, wanted: list[bytes], num_tokens: int) -> list[Source]:
-        """What to load after ``match``; nothing where copying a part of the next block does as well."""
+        """What to load of ``wanted``, the blocks after the whole ones of ``match``."""
         if self._transfer is None or not wanted:
             return []
         return self._transfer.plan(len(match.blocks), wanted, num_tokens)
@@ -264,14 +282,20 @@ class Scheduler:
         self._loading.remove(sequence)
         num_matched = sequence.num_computed
         sequence.num_computed += load.num_blocks * self._cache.block_size
-        sequence.load_s += self._clock() - sequence.load_started
         if sequence.finish_reason is not None:
             sequence.state = SequenceState.FINISHED
             self._release(sequence)
+            self._forget_shared(sequence)
             return
+        self._note_load_s(sequence)
         key = sequence.packed(held.num_cached_tokens, sequence.num_computed)
         self._cache.commit(held, key, sequence.num_computed)
         self._run(sequence, num_matched, load.loaded)
+
+    def _note_load_s(self, sequence: Sequence) -> None:
+        """Loads of the prompt alone: one after a preemption is a part of the seconds of decoding."""
+        if sequence.first_token is None:
+            sequence.load_s += self._clock() - sequence.load_started
 
     # -- giving back ----------------------------------------------------------------------------------------------
 
@@ -290,13 +314,12 @@ class Scheduler:
         key = sequence.packed(held.num_cached_tokens, sequence.num_computed)
         self._cache.commit(held, key, sequence.num_computed)
         if self._transfer is not None:
-            new = slice(held.num_matched_blocks, len(held.content_keys))
-            self._transfer.persist(held.content_keys[new], held.block_ids[new])
+            self._transfer.persist(held.content_keys, held.block_ids, held.num_matched_blocks)
         self._cache.release(held, sequence.packed(held.num_cached_tokens, sequence.num_computed), sequence.num_computed)
         sequence.held = None
-        self._pool_is_full = False
+        self._did_not_fit = None
 
     def _forget_shared(self, sequence: Sequence) -> None:
-        gone = [pair for pair in self._shared_with if sequence.order in pair]
-        for pair in gone:
-            del self._shared_with[pair]
+        self._shared_with.pop(sequence.order, None)
+        for shared in self._shared_with.values():
+            shared.pop(sequence.order, None)

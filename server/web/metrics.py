@@ -14,6 +14,7 @@ from ...sessions.errors import SessileError
 from ...sessions.manager.requests import TurnFinished
 from ..engine.messages import EngineStats
 from .errors import http_status_of
+from .tier_metrics import tier_families
 
 _LATENCIES = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6, 12, 30, 60, 120)
 _TOKEN_TIMES = (0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1)
@@ -125,3 +126,4 @@ class _EngineCollector(Collector):
             ("sessile_preemptions", "Turns that lost their blocks for another's", stats.preemptions),
         ):
             yield CounterMetricFamily(name, help_text, value=value)
+        yield from tier_families(stats.tiers)

@@ -77,12 +77,12 @@ class Accuracy:
     sum_abs_log_error: float = 0.0
 
     def note(self, predicted: float, seen: float) -> None:
-        if predicted <= 0 or seen <= 0 or not math.isfinite(predicted * seen):
+        if not (0 < predicted < math.inf and 0 < seen < math.inf):
             return
         self.count += 1
         self.predicted_s += predicted
         self.seen_s += seen
-        self.sum_abs_log_error += abs(math.log(seen / predicted))
+        self.sum_abs_log_error += abs(math.log(seen) - math.log(predicted))
 
     @property
     def typical_factor(self) -> float:
@@ -251,7 +251,7 @@ class CostModel:
     def _compute_seconds(self, stops: npt.NDArray[np.int64], num_tokens: int) -> Vector:
         contexts = stops * float(self._block_size)
         new = num_tokens - contexts
-        features = np.stack([np.ones_like(new), new, new * (contexts + new / 2)], axis=1)
+        features: Vector = np.stack([np.ones_like(new), new, new * (contexts + new / 2)], axis=1, dtype=np.float64)
         return np.where(new > 0, self._prefill.predict_many(features), 0.0)
 
     def _count(self, counts: dict[Tier, int], tiers: Sequence[Tier]) -> None:

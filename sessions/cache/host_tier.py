@@ -35,8 +35,8 @@ def allocate_slab(capacity_bytes: int, block_bytes: int) -> Slab:
     num_slots = capacity_bytes // block_bytes
     if num_slots < 1:
         raise ConfigError(
-            f"cache.host_memory_bytes is {capacity_bytes}, one block takes {block_bytes}",
-            field="cache.host_memory_bytes",
+            f"engine.host_memory_bytes is {capacity_bytes}, one block takes {block_bytes}",
+            field="engine.host_memory_bytes",
             remedy="give the host tier more memory, or 0 to do without it",
         )
     try:
@@ -44,7 +44,7 @@ def allocate_slab(capacity_bytes: int, block_bytes: int) -> Slab:
     except (OSError, ValueError, OverflowError) as error:
         raise ConfigError(
             f"the system does not give {capacity_bytes} bytes for the host tier: {error}",
-            field="cache.host_memory_bytes",
+            field="engine.host_memory_bytes",
             remedy="lower it",
         ) from error
     memory.madvise(mmap.MADV_HUGEPAGE)

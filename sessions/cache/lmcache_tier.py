@@ -5,6 +5,9 @@ not used: they are being retired, their disk index does not survive a restart an
 What the adapters lack (checksums, deadlines, a circuit breaker) the shared tier adds.
 """
 
+# pyright: reportMissingImports=false
+# (an optional extra)
+
 from __future__ import annotations
 
 import logging
@@ -20,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 LMCACHE_VERSION = "0.5.6"  # its API moves between releases
 TRIED_ADAPTERS = ("fs_native", "valkey")
-_FIELD = "cache.shared.adapter"
+_FIELD = "engine.shared"
 
 
 def lmcache_store(spec: dict[str, Any], namespace: str, patience_s: float) -> Callable[[], ObjectStore]:
@@ -38,13 +41,13 @@ def lmcache_store(spec: dict[str, Any], namespace: str, patience_s: float) -> Ca
         raise ConfigError(
             "LMCache's adapter 'resp' is refused: a missing key hangs its worker for ever, a value of another size "
             "desynchronises it, and it never connects again",
-            field=f"{_FIELD}.type",
+            field=_FIELD,
             remedy="use 'valkey', which speaks to Redis too",
         )
     if kind not in TRIED_ADAPTERS:
         raise ConfigError(
             f"LMCache's adapter {kind!r} was not tried with this server",
-            field=f"{_FIELD}.type",
+            field=_FIELD,
             remedy=f"use one of {', '.join(TRIED_ADAPTERS)}",
         )
     if kind == "valkey":

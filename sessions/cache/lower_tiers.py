@@ -2,8 +2,9 @@
 
     device pool ── evicted ──> HOST ── evicted ──> DISK            (demote before dropping)
     device pool ── end of a turn ─────────────────> DISK            (persist: what survives a restart)
+                                 └────────────────> SHARED          (what other servers find)
 
-Both are caches under content keys: a block may be in several tiers at once, and none of them is ever asked for
+All are caches under content keys: a block may be in several tiers at once, and none of them is ever asked for
 correctness.
 """
 
@@ -14,36 +15,41 @@ from collections.abc import Sequence
 from .cost_model import Source
 from .disk.disk_tier import DiskTier
 from .host_tier import HostTier, Slab
+from .shared_tier import SharedTier
 from .tiers import Block, Entry, LowerTier, Tier, TierStats
+
+SHARED_AT_ONCE = 16  # entries given to the shared tier at the end of a turn; the rest follows with later turns
 
 
 class LowerTiers:
-    """HOST and DISK, either of which may be missing. ``sources``, ``demote`` and ``persist`` never wait."""
+    """HOST, DISK and SHARED, any of which may be missing. No method but ``close`` waits."""
 
-    def __init__(self, host_slab: Slab | None, disk: DiskTier | None) -> None:
+    def __init__(self, host_slab: Slab | None, disk: DiskTier | None, shared: SharedTier | None = None) -> None:
         self._disk = disk
         self._host = None if host_slab is None else HostTier(host_slab, on_evict=self._leave_host)
-        self._tiers: dict[Tier, LowerTier] = {}
+        self.shared = shared
+        self._local: dict[Tier, LowerTier] = {}
         if self._host is not None:
-            self._tiers[Tier.HOST] = self._host
+            self._local[Tier.HOST] = self._host
         if disk is not None:
-            self._tiers[Tier.DISK] = disk
+            self._local[Tier.DISK] = disk
 
     def __getitem__(self, tier: Tier) -> LowerTier:
-        return self._tiers[tier]
+        """The local tier of that kind."""
+        return self._local[tier]
 
     @property
-    def tiers(self) -> tuple[Tier, ...]:
-        """Those that there are, the fastest first."""
-        return tuple(self._tiers)
+    def local(self) -> tuple[Tier, ...]:
+        """Those of this machine that there are, the fastest first. What they have is known at once."""
+        return tuple(self._local)
 
     def sources(self, content_keys: Sequence[bytes]) -> list[Source]:
-        """Where the leading blocks of a path are, each in the fastest tier that has it; ends at the first that is in
-        none."""
-        present = {tier: lower.contains(content_keys) for tier, lower in self._tiers.items()}
+        """Where the leading blocks of a path are, each in the fastest local tier that has it; ends at the first that is
+        in none."""
+        present = {tier: lower.contains(content_keys) for tier, lower in self._local.items()}
         runs: list[Source] = []
         for index in range(len(content_keys)):
-            tier = next((tier for tier in self._tiers if present[tier][index]), None)
+            tier = next((tier for tier in self._local if present[tier][index]), None)
             if tier is None:
                 break
             if runs and runs[-1].tier is tier:
@@ -54,22 +60,39 @@ class LowerTiers:
 
     def demote(self, content_key: bytes, block: Block) -> None:
         """Keep a block that leaves the device pool. A full or failing tier drops it, and counts that."""
-        lower = next(iter(self._tiers.values()), None)
+        lower = next(iter(self._local.values()), None)
         if lower is not None:
             lower.store([Entry(content_key, (block,))])
 
-    def persist(self, content_keys: Sequence[bytes], blocks: Sequence[Block]) -> None:
-        """Keep blocks where they outlive the process."""
+    def persist(self, content_keys: Sequence[bytes], blocks: Sequence[Block], first: int) -> None:
+        """Keep a path's ``blocks`` from ``first`` on where they outlive the process, and all where others find them."""
         if self._disk is not None:
-            self._disk.store([Entry(key, (block,)) for key, block in zip(content_keys, blocks, strict=True)])
+            new = zip(content_keys[first:], blocks[first:], strict=True)
+            self._disk.store([Entry(key, (block,)) for key, block in new])
+        if self.shared is not None and self.shared.is_usable:
+            self._share(self.shared, content_keys, blocks)
 
     def stats(self) -> dict[Tier, TierStats]:
-        return {tier: lower.stats() for tier, lower in self._tiers.items()}
+        lower = {tier: lower.stats() for tier, lower in self._local.items()}
+        return lower if self.shared is None else {**lower, Tier.SHARED: self.shared.stats()}
 
     def close(self) -> None:
         """Let all that was taken reach the disk, then give everything up."""
-        for lower in self._tiers.values():
+        for lower in self._local.values():
             lower.close()
+        if self.shared is not None:
+            self.shared.close()
+
+    def _share(self, shared: SharedTier, content_keys: Sequence[bytes], blocks: Sequence[Block]) -> None:
+        """Give the shared tier whole entries of the path that it was not seen to have, the first ones first."""
+        size = shared.blocks_per_entry
+        entries: list[Entry] = []
+        for last in range(size - 1, len(content_keys), size):
+            if not shared.knows(content_keys[last]):
+                entries.append(Entry(content_keys[last], tuple(blocks[last + 1 - size : last + 1])))
+                if len(entries) == SHARED_AT_ONCE:
+                    break
+        shared.store(entries)
 
     def _leave_host(self, entry: Entry) -> None:
         if self._disk is not None:

@@ -36,6 +36,7 @@ class SequenceBlocks:
     block_ids: list[int]
     num_cached_tokens: int  # tokens whose blocks belong to the tree; on a block border
     num_matched_blocks: int  # of the tree's, those that were there at admission
+    num_matched_tokens: int  # their tokens, and those of a block that is copied on write
     content_keys: list[bytes]  # of the tree's blocks, in order
     root_key: bytes  # what the content key of the first block hangs on
 
@@ -74,27 +75,30 @@ class PrefixCache:
 
         Returns None, and changes nothing that matters, unless ``spare_blocks`` more stay available for those that run.
         The copy, if any, must be done before the sequence is computed, and ``copies_done`` called after it: its source
-        is kept until then. There is none, although ``match`` ends inside a block, where only that block's own place is
-        left: a prompt that fills the pool must not wait for room that never comes.
+        is kept until then, so that nothing else, such as a load, is written there. There is none, although ``match``
+        has a partial block, where the sequence needs that block itself.
         """
         lock = self._tree.lock(match)
         wanted = self.blocks_for(num_tokens) - len(match.blocks)
-        source = match.partial_block
-        if source is not None and wanted + spare_blocks >= self.num_available:
-            source = None
-        if source is not None:
-            self._pool.retain([source])
-            self._copied_from.append(source)
-        new_blocks = self._allocate(wanted) if wanted + spare_blocks <= self.num_available else None
-        if new_blocks is None:
+        if wanted + spare_blocks > self.num_available:
             self._tree.unlock(lock)
             return None
-        copy = None if source is None else BlockCopy(source, new_blocks[0], match.partial_tokens)
+        if wanted == self.num_available:
+            match = match.whole_blocks()
+        if match.partial_block is not None:
+            self._pool.retain([match.partial_block])
+            self._copied_from.append(match.partial_block)
+        new_blocks = self._allocate(wanted)
+        assert new_blocks is not None, "a block that is said to be available is not"
+        copy = None
+        if match.partial_block is not None:
+            copy = BlockCopy(match.partial_block, new_blocks[0], match.partial_tokens)
         held = SequenceBlocks(
             lock=lock,
             block_ids=match.blocks + new_blocks,
             num_cached_tokens=len(match.blocks) * self.block_size,
             num_matched_blocks=len(match.blocks),
+            num_matched_tokens=match.num_tokens,
             content_keys=list(match.content_keys),
             root_key=self._keys.root(match.salt),
         )

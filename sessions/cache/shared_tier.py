@@ -13,37 +13,19 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import msgspec
 
 from .breaker import CircuitBreaker
 from .object_store import Completion, ObjectStore, Task
+from .recent_keys import RecentKeys
+from .shared_config import SharedConfig, pack
 from .staging import Staging
 from .tiers import Bandwidth, Entry, LoadOutcome, Tier, TierStats
 
 logger = logging.getLogger(__name__)
 
-MIB = 2**20
 _POLL_MS = 50
-
-
-class SharedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """``adapter`` is the configuration of an LMCache L2 adapter, in its own words.
-
-    Small blocks are packed to objects of up to ``object_bytes``. ``staging_bytes`` bounds the objects under way.
-    ``patience_s``: a store that has not answered for so long has failed.
-    """
-
-    adapter: dict[str, Any]
-    object_bytes: int = 2 * MIB
-    staging_bytes: int = 64 * MIB
-    patience_s: float = 1.0
-
-
-def pack(block_bytes: int, object_bytes: int) -> int:
-    """How many consecutive blocks make an object: the largest power of two that fits ``object_bytes``, at least 1."""
-    return 1 << max(0, (object_bytes // block_bytes).bit_length() - 1) if block_bytes <= object_bytes else 1
+_REMEMBERED_S = 600.0
+_REMEMBERED_KEYS = 1 << 16
 
 
 @dataclasses.dataclass(slots=True)
@@ -53,6 +35,7 @@ class _Pending:
     started: float
     slot: int | None = None
     is_store: bool = False
+    key: bytes = b""  # of a store
     result: tuple[bool, ...] | None = None
     abandoned: bool = False  # nobody waits for it any more
     overdue: bool = False  # so late that the store is held for ill
@@ -79,6 +62,7 @@ class SharedTier:
         self._pending: dict[Task, _Pending] = {}
         self._breaker = CircuitBreaker(failures_to_open=3, clock=clock)
         self._closing = False
+        self._seen = RecentKeys(_REMEMBERED_S, _REMEMBERED_KEYS, clock)  # keys that the store had
         self._counts: dict[str, int] = dict.fromkeys(
             ("hits", "misses", "corrupt", "errors", "late", "stored", "rejected", "read_bytes", "written_bytes"), 0
         )
@@ -102,13 +86,18 @@ class SharedTier:
 
     def contains(self, keys: Sequence[bytes]) -> list[bool]:
         """See ``LowerTier``. Waits for the store, at most ``patience_s``; no answer is no."""
+        return self.contains_by(keys, self._clock() + self._patience_s)
+
+    def contains_by(self, keys: Sequence[bytes], deadline: float) -> list[bool]:
+        """``contains`` that waits until ``deadline`` at most."""
         nothing = [False] * len(keys)
         with self._changed:
             task = self._submit(lambda store: store.submit_contains(keys), None) if keys else None
             if task is None:
                 return nothing
             pending = self._pending[task]
-            self._changed.wait_for(lambda: pending.result is not None or self._closing, self._patience_s)
+            patience_s = max(0.0, deadline - self._clock())
+            self._changed.wait_for(lambda: pending.result is not None or self._closing, patience_s)
             if pending.result is None:
                 self._abandon(task)
                 return nothing
@@ -116,8 +105,19 @@ class SharedTier:
             return list(pending.result)
 
     def store(self, entries: Sequence[Entry]) -> list[bool]:
-        """See ``LowerTier``. Not taken: the store does not answer, or too much is under way."""
-        return [self._store_one(entry) for entry in entries]
+        """See ``LowerTier``. Not taken: the store does not answer, or too much is under way. Waits for nothing."""
+        return [self.knows(entry.key) or self._store_one(entry) for entry in entries]
+
+    def knows(self, key: bytes) -> bool:
+        """Whether the store was seen to have ``key`` in the last minutes. Asks nobody."""
+        with self._changed:
+            return key in self._seen
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether asking is worth while now: the store is connected and answers."""
+        with self._changed:
+            return self._store is not None and self._breaker.would_allow()
 
     def _store_one(self, entry: Entry) -> bool:
         with self._changed:
@@ -135,6 +135,7 @@ class SharedTier:
                 self._counts["rejected"] += 1
                 return False
             self._pending[task].is_store = self._pending[task].abandoned = True
+            self._pending[task].key = entry.key
         return True
 
     def load(self, entries: Sequence[Entry], deadline: float) -> list[LoadOutcome]:
@@ -221,17 +222,20 @@ class SharedTier:
             pending = self._pending.pop(task)
         slot = pending.slot
         assert slot is not None and pending.result is not None
-        try:
-            if not pending.result[0]:
-                return LoadOutcome.MISS
-            if not self._staging.matches(slot, entry):
-                return LoadOutcome.CORRUPT
+        if not pending.result[0]:
+            outcome = LoadOutcome.MISS
+        elif not self._staging.matches(slot, entry):
+            outcome = LoadOutcome.CORRUPT
+        else:
             self._staging.copy_out(slot, entry)
-            return LoadOutcome.HIT
-        finally:
-            with self._changed:
-                self._staging.release(slot)
-                self._changed.notify_all()
+            outcome = LoadOutcome.HIT
+        with self._changed:
+            self._staging.release(slot)
+            self._seen.forget(entry.key)  # what is missing or damaged is stored again when somebody has it
+            if outcome is LoadOutcome.HIT:
+                self._seen.note(entry.key)
+            self._changed.notify_all()
+        return outcome
 
     def _wait_until(self, deadline: float) -> bool:
         """Wait for any change; False if the deadline has passed. Under the lock."""
@@ -347,6 +351,8 @@ class SharedTier:
         if pending.is_store:
             stored = bool(pending.result and all(pending.result))
             num_bytes = stored * self._block_bytes * self._blocks_per_entry
+            if stored:
+                self._seen.note(pending.key)
             self._counts["stored"] += stored
             self._counts["errors"] += not stored
             self._counts["written_bytes"] += num_bytes
@@ -354,8 +360,8 @@ class SharedTier:
 
     def _note_overdue(self) -> None:
         """A store that hangs says nothing: notice it by the age of what it was given. Under the lock."""
-        latest = self._clock() - 2 * self._patience_s
+        latest = self._clock() - 1.5 * self._patience_s
         for pending in self._pending.values():
             if pending.result is None and not pending.overdue and pending.started < latest:
                 pending.overdue = True
-                self._breaker.failed(f"no answer within {2 * self._patience_s:g} s")
+                self._breaker.failed(f"no answer within {1.5 * self._patience_s:g} s")

@@ -128,14 +128,6 @@ class LowerTier(Protocol):
         ...
 
 
-def present_prefix(tier: LowerTier, keys: Sequence[bytes]) -> int:
-    """How many leading entries of a path ``tier`` has."""
-    for count, present in enumerate(tier.contains(keys)):
-        if not present:
-            return count
-    return len(keys)
-
-
 class Bandwidth:
     """Bytes a second of the recent past: an average over transfers, weighted by their time, that forgets.
 

@@ -118,14 +118,23 @@ class _TenantMemory:
 class ReplayMemory:
     """Remembers conversations' tokens; the least recently used are forgotten first.
 
-    A conversation that grew out of another one holds only what it adds. Bounded for each tenant by entries and tokens,
-    and over all tenants by a number of tenants: nobody's requests push out another tenant's memory below that.
+    A conversation that grew out of another one holds only what it adds. Bounded for each tenant by conversations and
+    tokens, so that nobody's requests push out another tenant's memory; and in all by tenants and tokens (of 4 bytes),
+    where the tenants heard of least recently go first.
     """
 
-    def __init__(self, *, max_tenants: int = 256, max_conversations: int = 4096, max_tokens: int = 4_000_000) -> None:
-        self._max_tenants = max_tenants
+    def __init__(
+        self,
+        *,
+        max_conversations: int = 4096,
+        max_tokens: int = 4_000_000,
+        max_tenants: int = 256,
+        max_tokens_in_all: int = 32_000_000,
+    ) -> None:
         self._max_conversations = max_conversations
         self._max_tokens = max_tokens
+        self._max_tenants = max_tenants
+        self._max_tokens_in_all = max_tokens_in_all
         self._tenants: OrderedDict[str, _TenantMemory] = OrderedDict()
 
     def tokens_after(self, tenant: str, keys: Sequence[Key]) -> tuple[int, list[int]]:
@@ -146,7 +155,7 @@ class ReplayMemory:
         self._tenants.move_to_end(tenant)
         memory.add(key, before, token_ids)
         memory.shrink(self._max_conversations, self._max_tokens)
-        while len(self._tenants) > self._max_tenants:
+        while len(self._tenants) > self._max_tenants or self.num_tokens > self._max_tokens_in_all:
             self._tenants.popitem(last=False)
 
     @property

@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+
 from sessile.prompt_lint import diagnose
 from sessile.prompt_lint.code.analysis import Language, analyse_source
 from sessile.prompt_lint.engine import TraceLinter, TraceOptions

@@ -9,6 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+
 from sessile.prompt_lint.cli import main
 from sessile.prompt_lint.report.writers import OUTPUT_FORMATS
 from sessile.prompt_lint.rules.catalogue import CATALOGUE

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from sessile.prompt_lint import Severity, diagnose
 from sessile.prompt_lint.errors import LintConfigError
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from sessile.prompt_lint.cli import main
 from sessile.prompt_lint.errors import UnusableInput
 from sessile.prompt_lint.probe import probe_template

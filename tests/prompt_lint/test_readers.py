@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from sessile.prompt_lint.errors import LintConfigError, UnusableInput
 from sessile.prompt_lint.readers.detect import FORMAT_NAMES, open_trace
 from sessile.prompt_lint.request import ApiShape, Request

@@ -9,6 +9,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+
 from sessile.prompt_lint.engine import TraceLinter
 from sessile.prompt_lint.findings import redacted
 from sessile.prompt_lint.inputs import gather

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,29 +29,30 @@ from ....kernels.sampling import triton as sampling_kernels
 from ....kernels.silu_mul import reference as silu_reference
 from ....kernels.silu_mul import triton as silu_kernels
 from .inputs import FORMS, batch_of, normal, pool_of, relative_error, unequal, weight_of
-from .results import Correctness
+from .results import Correctness, going_on
 
 LLAMA, SMOLLM2, QWEN3_MOE, ONE_EACH = Heads(32, 8, 128), Heads(9, 3, 64), Heads(32, 4, 128), Heads(8, 8, 128)
 _BF16 = 1e-2
 
 
 def check_ops(config: CudaConfig) -> Iterator[Correctness]:
-    """All comparisons."""
+    """All comparisons. One that cannot be made is a wrong one, and the others go on."""
+    parts: list[tuple[str, Iterator[Correctness]]] = [
+        ("rms_norm, silu_mul", _rows()),
+        *(("rotary", _rotary(heads)) for heads in (LLAMA, SMOLLM2)),
+        *(("attention", _attention(config, heads)) for heads in (LLAMA, SMOLLM2, QWEN3_MOE, ONE_EACH)),
+        ("attention", _float32_attention(config)),
+        ("attention, kv_copy", _far_blocks(config)),
+        ("deterministic", _deterministic(config)),
+        ("kv_copy", _copies()),
+        ("linear", _linear(config)),
+        ("linear", _fused_linear(config)),
+        *(("moe", _experts(form, config)) for form in FORMS),
+        ("sampling", _sampling()),
+    ]
     with _poisoned_memory():
-        yield from _rows()
-        for heads in (LLAMA, SMOLLM2):
-            yield from _rotary(heads)
-        for heads in (LLAMA, SMOLLM2, QWEN3_MOE, ONE_EACH):
-            yield from _attention(config, heads)
-        yield _float32_attention(config)
-        yield _far_blocks(config)
-        yield from _deterministic(config)
-        yield from _copies()
-        yield from _linear(config)
-        yield from _fused_linear(config)
-        for form in FORMS:
-            yield _experts(form, config)
-        yield from _sampling()
+        for op, part in parts:
+            yield from going_on(part, lambda error, op=op: Correctness(op, error, math.nan, 0.0))  # type: ignore[misc]
 
 
 @contextmanager
@@ -115,20 +117,21 @@ def _attention(config: CudaConfig, heads: Heads) -> Iterator[Correctness]:
         yield Correctness("attention", name, relative_error(found, wanted), _BF16)
 
 
-def _float32_attention(config: CudaConfig) -> Correctness:
+def _float32_attention(config: CudaConfig) -> Iterator[Correctness]:
     pool, batch = pool_of(LLAMA, 80, 1, torch.float32), batch_of([300, 70], [40, 1], 80)
     q = normal(41, 32, 128, dtype=torch.float32)
     found = attention_kernels.paged_attention(q, pool, 0, batch, 0.088, config)
     wanted = attention_reference.paged_attention(q, reordered(pool, 128, KVOrder.GROUPED), 0, batch, 0.088)
-    return Correctness("attention", "float32", relative_error(found, wanted), 1e-4)
+    yield Correctness("attention", "float32", relative_error(found, wanted), 1e-4)
 
 
-def _far_blocks(config: CudaConfig) -> Correctness:
+def _far_blocks(config: CudaConfig) -> Iterator[Correctness]:
     """Blocks beyond 2^31 elements of a pool."""
     heads, layers = LLAMA, 32
     elements = layers * 2 * heads.num_kv_heads * 16 * heads.head_dim
     num_blocks = 2**31 // elements + 40
-    pool = torch.empty(num_blocks, layers, 2, heads.num_kv_heads, 16 * heads.head_dim, device="cuda").bfloat16()
+    shape = (num_blocks, layers, 2, heads.num_kv_heads, 16 * heads.head_dim)
+    pool = torch.empty(shape, dtype=torch.bfloat16, device="cuda")
     near = pool_of(heads, 40, layers)
     pool[-40:] = near
     batch = batch_of([600], [9], 40)
@@ -139,7 +142,7 @@ def _far_blocks(config: CudaConfig) -> Correctness:
     copied = torch.empty_like(near[:3])
     kv_copy.gather_blocks(pool, torch.tensor([num_blocks - 40, num_blocks - 1], device="cuda"), copied)
     error = max(unequal(found, wanted), unequal(copied[:2], near[[0, 39]]))
-    return Correctness("attention, kv_copy", "beyond 2^31 elements", error, 0.0)
+    yield Correctness("attention, kv_copy", "beyond 2^31 elements", error, 0.0)
 
 
 def _deterministic(config: CudaConfig) -> Iterator[Correctness]:
@@ -207,7 +210,7 @@ def _fused_linear(config: CudaConfig) -> Iterator[Correctness]:
         yield Correctness("linear", f"{form}, norm, gate and up", error, 2e-2)
 
 
-def _experts(form: str, config: CudaConfig) -> Correctness:
+def _experts(form: str, config: CudaConfig) -> Iterator[Correctness]:
     num_experts, hidden, inner, tokens = 16, 512, 384, 100
     weights = [(weight_of(form, 2 * inner, hidden), weight_of(form, hidden, inner)) for _ in range(num_experts)]
     packed = [(pack_rows(up, "cuda"), pack_rows(down, "cuda")) for up, down in weights]
@@ -221,7 +224,7 @@ def _experts(form: str, config: CudaConfig) -> Correctness:
         part = (gated @ down.dequantise(torch.float32).T).double()
         wanted += part * torch.where(chosen == expert, shares, 0.0).sum(-1, keepdim=True)
     found = moe_kernels.moe_mlp(x, router, experts, config)
-    return Correctness("moe", f"{form}, 4 of 16 experts", relative_error(found, wanted), 2e-2)
+    yield Correctness("moe", f"{form}, 4 of 16 experts", relative_error(found, wanted), 2e-2)
 
 
 def _sampling() -> Iterator[Correctness]:

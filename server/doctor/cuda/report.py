@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import gc
+import math
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import torch
 
-from .results import Correctness, Speed, print_results
+from .results import Correctness, Speed, going_on, print_results
 
 _Line = TypeVar("_Line", Correctness, Speed)
 _DECODER_BYTES = 58 * 10**9  # weights, KV of 64 x 4096 tokens, and the steps themselves
@@ -78,10 +79,19 @@ def _speeds_and_decoder(started: float) -> tuple[list[Correctness], list[Speed]]
     if torch.cuda.mem_get_info()[0] < _DECODER_BYTES:
         _say(started, f"decoder: left out, it needs {_DECODER_BYTES / 1e9:.0f} GB free")
         return [], speeds
-    bench = DecoderBench()
-    _say(started, "decoder: graphs are captured")
-    correctness = _collect(bench.check(), started)
-    return correctness, speeds + _collect(bench.measure(ceilings), started)
+    correctness: list[Correctness] = []
+
+    def decode() -> Iterator[Speed]:
+        bench = DecoderBench()
+        _say(started, "decoder: graphs are captured")
+        correctness.extend(_collect(bench.check(), started))
+        yield from bench.measure(ceilings)
+
+    broken = going_on(decode(), lambda error: Speed("decoder", error, math.nan, None, "", 1.0))
+    speeds += _collect(broken, started)
+    if not correctness:
+        correctness = [Correctness("decoder", "did not run", math.nan, 0.0)]
+    return correctness, speeds
 
 
 def _collect(lines: Iterable[_Line], started: float) -> list[_Line]:

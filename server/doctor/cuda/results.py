@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from rich.console import Console
 from rich.table import Table
+
+logger = logging.getLogger(__name__)
+_Line = TypeVar("_Line")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,15 @@ class Speed:
     @property
     def reaches_goal(self) -> bool:
         return self.goal is None or (self.share is not None and self.share >= self.goal)
+
+
+def going_on(lines: Iterator[_Line], broken: Callable[[str], _Line]) -> Iterator[_Line]:
+    """The lines, and ``broken`` of the error's text where the work behind them fails: the rest of a report goes on."""
+    try:
+        yield from lines
+    except Exception as error:
+        logger.exception("a part of the self-test failed")
+        yield broken(f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:60]}")
 
 
 def print_results(title: str, correctness: Sequence[Correctness], speeds: Sequence[Speed]) -> None:

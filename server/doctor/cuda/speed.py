@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 
 import torch
@@ -18,7 +19,7 @@ from ...engine.device.block_mover import BlockMover
 from ...engine.device.cuda_device import CudaDevice
 from ...engine.kv_cache import KVCache
 from .inputs import batch_of, normal, pool_of, weight_of
-from .results import Speed
+from .results import Speed, going_on
 from .timing import Ceilings, graph_seconds, seconds
 
 HEADS = Heads(32, 8, 128)  # of Llama 3 8B
@@ -27,13 +28,17 @@ COPY, MATMUL, BUS = "copy bandwidth", "matmul rate", "pinned copy"
 
 def measure_ops(config: CudaConfig, ceilings: Ceilings) -> Iterator[Speed]:
     """All ops, in sizes that do not fit in the cache."""
-    yield from _decode(config, ceilings, sequences=64, context=4096, goal=0.75)
-    yield from _decode(config, ceilings, sequences=1, context=32_768, goal=0.60)
-    yield from _extend(config, ceilings)
-    yield from _copies(ceilings)
-    yield from _rows(ceilings)
-    yield from _few_rows(config, ceilings)
-    yield from _sampling()
+    parts: list[tuple[str, Iterator[Speed]]] = [
+        ("attention", _decode(config, ceilings, sequences=64, context=4096, goal=0.75)),
+        ("attention", _decode(config, ceilings, sequences=1, context=32_768, goal=0.60)),
+        ("attention", _extend(config, ceilings)),
+        ("kv_copy", _copies(ceilings)),
+        ("rms_norm, silu_mul, rotary", _rows(ceilings)),
+        ("linear", _few_rows(config, ceilings)),
+        ("sampling", _sampling()),
+    ]
+    for op, part in parts:
+        yield from going_on(part, lambda error, op=op: Speed(op, error, math.nan, None, "", 1.0))  # type: ignore[misc]
 
 
 def decode_variants(config: CudaConfig, sequences: int, context: int, layers: int) -> list[Callable[[], object]]:

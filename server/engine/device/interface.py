@@ -24,6 +24,7 @@ class Event(Protocol):
 
     def wait(self) -> None:
         """Return when the work before the event is done."""
+        ...
 
 
 class Graph(Protocol):
@@ -31,6 +32,7 @@ class Graph(Protocol):
 
     def replay(self) -> None:
         """Put the work in the current stream, on the tensors it was captured with."""
+        ...
 
 
 class DeviceInterface(Protocol):
@@ -41,23 +43,30 @@ class DeviceInterface(Protocol):
 
     def pinned(self, num_bytes: int) -> Tensor:
         """[num_bytes] uint8 in host memory that copies can be made from and to while other work runs."""
+        ...
 
     def copy(self, target: Tensor, source: Tensor) -> None:
         """Put a copy in the stream. Pinned memory must be left alone until it is done."""
+        ...
 
     def record(self) -> Event:
         """An event after all work that is in the current stream now."""
+        ...
 
     def capture(self, work: Callable[[], tuple[Tensor, ...]]) -> tuple[Graph, tuple[Tensor, ...]]:
         """Run ``work`` once to warm up, then capture it. Returns its outputs too, which each replay fills anew."""
+        ...
 
     def on_copy_stream(self) -> AbstractContextManager[None]:
         """Within it the current stream is one for copies. Its work comes after all that is in the stream outside."""
+        ...
 
     def wait_for_copies(self) -> None:
         """Work put in the current stream from now on comes after what is in the copy stream."""
+        ...
 
     def memory(self) -> Memory: ...
 
     def peak_bytes(self, work: Callable[[], None]) -> int:
         """Run ``work``: the most bytes that it held at once beyond what was held before."""
+        ...

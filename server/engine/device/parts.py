@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 from ....kernels.attention_batch import AttentionBatch
+from ....kernels.sampling import RowSampling
+from ....kernels.sampling import sample as sample_rows
 from ...model.causal_lm import CausalLM
 from ..engine_config import EngineConfig
 from ..kv_cache import KVCache, blocks_in
@@ -20,6 +23,7 @@ from .interface import DeviceInterface
 from .memory_plan import num_blocks, out_of_memory, plan_memory
 from .step_buffers import Sizes
 
+_WARM_UP_TOKENS = (2, 24, 160)
 _GRAPH_BYTES = 512 * 2**20  # what graphs and their common pool took at most
 
 
@@ -51,7 +55,7 @@ def gpu_parts(config: EngineConfig, model: CausalLM, device: DeviceInterface, pr
     """The parts for a GPU: the pool is as large as the memory that the largest step leaves, or as was asked for."""
     layout = model.kv_layout(config.block_size)
     progress("profile run", 0.0)
-    plan = plan_memory(device, lambda: _largest_step(config, model, device), _GRAPH_BYTES)
+    plan = plan_memory(device, lambda: _run_prompt(config, model, device, config.max_batch_tokens), _GRAPH_BYTES)
     blocks = num_blocks(plan, layout, config.kv_memory_bytes)
     try:
         kv_cache = KVCache(layout, blocks, device.torch_device)
@@ -59,15 +63,26 @@ def gpu_parts(config: EngineConfig, model: CausalLM, device: DeviceInterface, pr
         rows = min(config.max_batch_tokens, config.max_sequences * 8)
         sizes = Sizes(rows, config.max_sequences, -(-context // config.block_size) + 1)
         runner = GraphRunner(model, kv_cache, device, sizes)
+        _warm_up(config, model, device, progress)
         runner.capture(progress)
     except torch.OutOfMemoryError as error:
         raise out_of_memory(device, f"a KV pool of {blocks} blocks with its graphs") from error
     return DeviceParts(kv_cache, runner, sample_on_device)
 
 
-def _largest_step(config: EngineConfig, model: CausalLM, device: DeviceInterface) -> None:
-    """One prompt of all tokens of a step, over a pool of one block that nothing is written to."""
-    tokens, target = config.max_batch_tokens, device.torch_device
+def _warm_up(config: EngineConfig, model: CausalLM, device: DeviceInterface, progress: Progress) -> None:
+    """Steps of the sizes that take other kernels than the largest, so that none is compiled while serving."""
+    for number, tokens in enumerate(_WARM_UP_TOKENS):
+        progress("compile kernels", number / len(_WARM_UP_TOKENS))
+        _run_prompt(config, model, device, min(tokens, config.max_batch_tokens))
+    rows = RowSampling(*(torch.full((2,), 0.5, device=device.torch_device) for _ in range(5)))
+    rows = dataclasses.replace(rows, top_k=torch.ones(2, dtype=torch.int32, device=device.torch_device))
+    sample_rows(torch.zeros(2, model.vocab_size, device=device.torch_device), rows)
+
+
+def _run_prompt(config: EngineConfig, model: CausalLM, device: DeviceInterface, tokens: int) -> None:
+    """A step of one prompt of ``tokens``, over a pool of one block that nothing is written to."""
+    target = device.torch_device
     width = -(-tokens // config.block_size)
     positions = torch.arange(tokens, dtype=torch.int32) % model.max_position
     batch = AttentionBatch(

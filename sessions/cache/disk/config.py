@@ -26,18 +26,12 @@ class DiskConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     def validate(self, block_bytes: int) -> None:
         """Raise ConfigError naming the first key that is out of range."""
         if not self.path:
-            raise ConfigError("cache.disk.path is empty", field="cache.disk.path", remedy="name a folder")
-        for key in ("quota_bytes", "write_queue_bytes"):
-            if getattr(self, key) < block_bytes:
+            raise ConfigError("engine.disk_path is empty", field="engine.disk_path", remedy="name a folder")
+        at_least = {"quota_bytes": block_bytes, "write_queue_bytes": block_bytes, "num_readers": 1, "segment_bytes": 1}
+        for key, least in at_least.items():
+            if getattr(self, key) < least:
                 raise ConfigError(
-                    f"cache.disk.{key} is {getattr(self, key)}, one block takes {block_bytes}",
-                    field=f"cache.disk.{key}",
-                    remedy=f"give it at least {64 * block_bytes}, or leave cache.disk out",
-                )
-        for key in ("num_readers", "segment_bytes"):
-            if getattr(self, key) < 1:
-                raise ConfigError(
-                    f"cache.disk.{key} is {getattr(self, key)}",
-                    field=f"cache.disk.{key}",
-                    remedy="it must be 1 or more",
+                    f"engine.disk_{key} is {getattr(self, key)}",
+                    field=f"engine.disk_{key}",
+                    remedy=f"it must be {least} or more",
                 )

@@ -33,14 +33,14 @@ class DataFolder:
         except BlockingIOError as error:
             raise ConfigError(
                 f"another server (process {_holder(path)}) uses the disk tier in {path}",
-                field="cache.disk.path",
+                field="engine.disk_path",
                 remedy="give each server a folder of its own, or stop the other one",
             ) from error
         except OSError as error:
             raise ConfigError(
                 f"the disk tier cannot use {path}: {error}",
-                field="cache.disk.path",
-                remedy="name a folder that this user may write, or leave cache.disk out",
+                field="engine.disk_path",
+                remedy="name a folder that this user may write, or set engine.disk_quota_bytes to 0",
             ) from error
 
     def renew(self) -> None:

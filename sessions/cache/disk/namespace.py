@@ -41,8 +41,8 @@ class Namespace:
         except OSError as error:
             raise ConfigError(
                 f"the disk tier cannot use {folder.path}: {error}",
-                field="cache.disk.path",
-                remedy="name a folder that this user may write, or leave cache.disk out",
+                field="engine.disk_path",
+                remedy="name a folder that this user may write, or set engine.disk_quota_bytes to 0",
             ) from error
 
     def _open(self) -> None:

@@ -131,7 +131,7 @@ async def test_concurrency_is_kept() -> None:
 async def test_gaps_are_waited_out() -> None:
     outcome = await run(workload(said("a"), said("b", continues=0, after=(0,), gap_s=0.05)), FakeDriver())
     first, second = outcome.turns
-    assert 0.05 <= second.started_s - first.ended_s < 0.5
+    assert second.started_s - first.ended_s >= 0.05
 
 
 async def test_repeats_differ_in_their_first_line_only() -> None:
@@ -148,7 +148,6 @@ async def test_a_duration_runs_sessions_again() -> None:
     names = {turn.session for turn in outcome.turns}
     assert {"s0", "s0~1", "s0~2"} <= names
     assert outcome.ended is Ended.DONE
-    assert max(turn.started_s for turn in outcome.turns if turn.status is TurnStatus.OK) < 0.15
 
 
 @pytest.mark.parametrize("arrivals", [Arrivals.CONSTANT, Arrivals.POISSON])
@@ -164,7 +163,7 @@ async def test_arrivals_of_the_trace() -> None:
     plans = tuple(SessionPlan(session_id=str(n), turns=(said("a"),), arrival_s=float(n)) for n in range(3))
     work = Workload(name="w", format="native", sessions=plans)
     outcome = await run(work, FakeDriver(), arrivals=Arrivals.TRACE, speedup=20.0)
-    assert outcome.turns[0].started_s < 0.05
+    assert outcome.turns[0].started_s < outcome.turns[1].started_s
     assert outcome.turns[2].started_s >= 0.1
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import pytest
 import torch
 
 from sessile.server.doctor.cuda.report import main
-from sessile.server.doctor.cuda.results import Correctness, Speed, print_results
+from sessile.server.doctor.cuda.results import Correctness, Speed, going_on, print_results
 
 
 def test_without_a_gpu_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
@@ -22,6 +23,16 @@ def test_a_nan_is_never_right() -> None:
     assert Correctness("op", "case", 0.0, 0.0).is_right
     assert not Correctness("op", "case", 1.1e-2, 1e-2).is_right
     assert not Correctness("op", "case", math.nan, 1e-2).is_right
+
+
+def test_a_part_that_fails_is_a_line_and_the_rest_goes_on() -> None:
+    def lines() -> Iterator[Correctness]:
+        yield Correctness("a", "first", 0.0, 0.0)
+        raise RuntimeError("misaligned address\nand more")
+
+    found = list(going_on(lines(), lambda error: Correctness("a", error, math.nan, 0.0)))
+    assert [line.is_right for line in found] == [True, False]
+    assert found[1].case == "RuntimeError: misaligned address"
 
 
 def test_the_table_says_what_is_wrong_and_what_is_slow(capsys: pytest.CaptureFixture[str]) -> None:

@@ -288,3 +288,57 @@ def test_any_load_on_a_small_pool_gives_each_turn_its_own_tokens(turns, num_bloc
     stats = engine.core.stats()
     assert stats.used_blocks == 0
     assert stats.free_blocks + stats.cached_blocks == num_blocks
+
+
+def test_a_prompt_that_takes_the_whole_pool_is_admitted_beside_a_half_shared_block() -> None:
+    """The block to copy from is one of those that the turn needs: it must not wait for a block that nobody gives."""
+    engine = Engine(num_blocks=8)
+    engine.complete("a", prompt(10), max_tokens=1)
+    longer = [*prompt(10), *prompt(112, seed=5)]
+    assert engine.complete("b", longer).usage.tokens_by_source.computed == 122
+    assert engine.tokens["b"] == continuation(longer, 4)
+
+
+def test_a_turn_that_fits_goes_on_when_the_one_before_it_did_not_fit_and_is_gone() -> None:
+    engine = Engine(num_blocks=10)
+    engine.submit("runs", prompt(60), max_tokens=40)
+    engine.step()
+    engine.submit("large", prompt(120, 1))
+    engine.submit("small", prompt(20, 2), max_tokens=1)
+    engine.step()
+    assert "small" not in engine.last, "in order of arrival"
+    engine.core.abort("large")
+    engine.step()
+    assert "small" in engine.last
+
+
+def test_a_more_urgent_turn_does_not_wait_for_one_that_does_not_fit() -> None:
+    engine = Engine(num_blocks=10)
+    engine.submit("runs", prompt(60), max_tokens=40)
+    engine.step()
+    sampling = SamplingParams(temperature=0.0, max_tokens=1)
+    for turn_id, tokens, priority in (
+        ("large", prompt(120, 1), Priority.BATCH),
+        ("small", prompt(20, 2), Priority.INTERACTIVE),
+    ):
+        engine.core.submit(SubmitTurn(turn_id=turn_id, token_ids=tokens, sampling=sampling, priority=priority))
+        engine.step()
+    assert "small" in engine.last
+
+
+def test_turns_that_wait_for_a_prefix_are_compared_with_those_that_compute_one_only() -> None:
+    engine = Engine(num_blocks=400, max_prefill_tokens_while_decoding=512)
+    for index in range(20):
+        engine.submit(f"decodes {index}", prompt(1, index), max_tokens=500)
+    for _ in range(3):
+        engine.step()
+    for index in range(30):
+        engine.submit(f"waits {index}", [*prompt(600, 40), index])
+    engine.step()
+    engine.step()
+    assert engine.core.stats().waiting == 29
+    compared = engine.core._scheduler._shared_with
+    assert sum(map(len, compared.values())) == 29
+    for index in range(30):
+        engine.core.abort(f"waits {index}")
+    assert not any(compared.values())

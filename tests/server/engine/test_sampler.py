@@ -108,3 +108,12 @@ def test_values_out_of_range_name_their_field(field: str, value: object) -> None
         SamplingParams(**{field: value}).validate()
     assert raised.value.field == field
     assert raised.value.remedy
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 1e-40, 5e-324])
+@pytest.mark.parametrize("filters", [{}, {"top_k": 5}, {"top_p": 0.9}, {"min_p": 0.1}])
+def test_the_lowest_temperatures_are_greedy(temperature: float, filters: dict[str, float]) -> None:
+    """Dividing by them overflows."""
+    row = logits() * 20
+    token = sample(row.clone(), [turn(seed=3, temperature=temperature, **filters)])[0]
+    assert token.token_id == int(row.argmax())

@@ -19,6 +19,7 @@ from sessile.server.engine.lower_tiers import TierSetup, open_lower_tiers
 from sessile.server.engine.messages import FinishReason, SubmitTurn, TurnOutput
 from sessile.server.engine.sampling_params import SamplingParams
 from sessile.sessions.cache.cost_model import Calibration
+from sessile.sessions.cache.tiers import Tier
 from sessile.sessions.errors import ConfigError
 
 BLOCK = 16
@@ -86,6 +87,14 @@ class Engine:
         return self.last[turn_id]
 
 
+def loaded_at_once(engine: Engine) -> None:
+    """Makes the I/O thread as fast as it can be: a load is done when it is submitted."""
+    transfer = engine.core._transfer
+    assert transfer is not None
+
+    transfer._local.put = transfer._load
+
+
 def prompt(length: int, seed: int = 0) -> list[int]:
     return [(seed * 31 + i * i + 5 * i) % VOCAB for i in range(length)]
 
@@ -100,6 +109,8 @@ def test_what_leaves_the_pool_comes_back_from_host() -> None:
     assert sources.host + sources.device == 192
     assert sources.host > 0
     assert sources.computed == 10
+    (host,) = engine.core.stats().tiers
+    assert host.tier == "host" and host.events["hits"] == sources.host // BLOCK and not host.unavailable
     engine.core.close()
 
 
@@ -206,20 +217,34 @@ def test_two_engines_on_one_folder_are_refused(tmp_path: Path) -> None:
 
 
 TURNS = st.lists(
-    st.tuples(st.integers(0, 3), st.integers(1, 90), st.integers(1, 20), st.integers(0, 6), st.booleans()),
+    st.tuples(
+        st.integers(0, 3),  # which shared prefix
+        st.integers(0, 60),  # its length
+        st.integers(1, 120),  # length of the prompt, if the context holds it
+        st.integers(1, 20),  # tokens to sample
+        st.integers(0, 6),  # steps before the next turn comes
+        st.booleans(),  # aborted before the next turn comes
+    ),
     min_size=2,
     max_size=10,
 )
 
 
+@pytest.mark.parametrize("at_once", [False, True])
 @settings(max_examples=60, deadline=None)
-@given(turns=TURNS, num_blocks=st.integers(9, 16), host_blocks=st.integers(0, 12))
-def test_any_load_over_small_tiers_gives_each_turn_its_own_tokens(turns, num_blocks: int, host_blocks: int) -> None:
-    engine = Engine(num_blocks=num_blocks, host_blocks=max(1, host_blocks))
+@given(turns=TURNS, num_blocks=st.integers(8, 14), host_blocks=st.integers(1, 24))
+def test_any_load_over_small_tiers_gives_each_turn_its_own_tokens(
+    at_once: bool, turns, num_blocks: int, host_blocks: int
+) -> None:
+    engine = Engine(num_blocks=num_blocks, host_blocks=host_blocks)
+    if at_once:
+        loaded_at_once(engine)
     expected: dict[str, list[int]] = {}
-    for family, length, count, steps, aborted in turns:
-        turn_id = engine.submit(prompt(length, family), max_tokens=count)
-        expected[turn_id] = continuation(prompt(length, family), min(count, engine.core.context_length - length))
+    for family, shared, length, count, steps, aborted in turns:
+        length = min(length, engine.core.context_length - 1)
+        tokens = [*prompt(shared, family), *prompt(length, family + len(expected))][:length]
+        turn_id = engine.submit(tokens, max_tokens=count)
+        expected[turn_id] = continuation(tokens, min(count, engine.core.context_length - length))
         for _ in range(steps):
             engine.step()
         if aborted:
@@ -231,4 +256,90 @@ def test_any_load_over_small_tiers_gives_each_turn_its_own_tokens(turns, num_blo
         assert last.finish_reason is FinishReason.ABORTED or got == tokens
         assert last.usage.tokens_by_source.total == last.usage.prompt_tokens
     assert engine.core.stats().used_blocks == 0
+    engine.core.close()
+
+
+def test_a_load_does_not_overwrite_a_block_that_is_yet_to_be_copied_from() -> None:
+    """The block that one turn copies on write is evicted for another's load in the same step."""
+    engine = Engine(num_blocks=10, host_blocks=64)
+    loaded_at_once(engine)
+    stored, shared = prompt(96, 1), prompt(14, 2)
+    for tokens in (stored, prompt(159, 9), shared, prompt(96, 3)):
+        engine.complete(tokens, max_tokens=1)
+    names = {engine.submit(tokens): tokens for tokens in ([*shared[:10], *prompt(20, 4)], [*stored, 7])}
+    engine.run()
+    by_name = [engine.last[name].usage.tokens_by_source for name in names]
+    assert by_name[0].device == 10
+    assert by_name[1].host > 0
+    for name, tokens in names.items():
+        assert engine.tokens[name] == continuation(tokens, 3)
+    engine.core.close()
+
+
+class BrokenTier:
+    """Has everything, and raises when it is to give it."""
+
+    def __init__(self, tier) -> None:
+        self._tier = tier
+
+    def __getattr__(self, name: str):
+        return getattr(self._tier, name)
+
+    def load(self, entries, deadline: float):
+        raise RuntimeError("broken")
+
+
+def test_a_tier_that_raises_is_a_miss() -> None:
+    engine = Engine(num_blocks=24, host_blocks=200)
+    for seed in range(4):
+        engine.complete(prompt(200, seed))
+    lower = engine.core._transfer.tiers
+    lower._local[Tier.HOST] = BrokenTier(lower._local[Tier.HOST])
+    for seed in (0, 1):
+        assert engine.complete(prompt(200, seed)).usage.tokens_by_source.host == 0
+    engine.core.close()
+
+
+class SlowTier(BrokenTier):
+    """Takes its time, and notes by when it is to be done."""
+
+    deadlines: list[float]
+
+    def load(self, entries, deadline: float):
+        self.deadlines.append(deadline)
+        time.sleep(0.1)
+        return self._tier.load(entries, deadline)
+
+
+def test_a_load_that_waits_behind_another_is_late_by_its_own_deadline() -> None:
+    engine = Engine(num_blocks=24, host_blocks=200)
+    for seed in range(3):
+        engine.complete(prompt(150, seed))
+    lower = engine.core._transfer.tiers
+    slow = SlowTier(lower._local[Tier.HOST])
+    slow.deadlines = []
+    lower._local[Tier.HOST] = slow
+    for seed in (0, 1):
+        engine.submit(prompt(150, seed))
+    engine.run()
+    first, second = slow.deadlines
+    assert abs(second - first) < 0.1, "both were planned at once"
+    engine.core.close()
+
+
+def test_the_times_of_a_turn_are_never_negative_and_sum_to_its_life() -> None:
+    """A turn that is preempted and loaded again, and one that is aborted while it loads."""
+    engine = Engine(num_blocks=12, host_blocks=200)
+    turns = [engine.submit(prompt(60, seed), max_tokens=60) for seed in range(3)]
+    engine.run()
+    aborted = engine.submit(prompt(60, 0))
+    engine.core.step()
+    assert engine.core.only_loads
+    engine.core.abort(aborted)
+    engine.run()
+    assert engine.core.stats().preemptions
+    for turn_id in (*turns, aborted):
+        usage = engine.last[turn_id].usage
+        assert min(usage.queue_s, usage.load_s, usage.prefill_s, usage.decode_s) >= 0
+    assert engine.last[aborted].usage.load_s > 0
     engine.core.close()

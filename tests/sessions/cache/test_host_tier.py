@@ -110,7 +110,7 @@ def test_a_reservation_that_cannot_be_met_takes_nothing():
 def test_a_size_that_holds_nothing_names_its_key(capacity: int):
     with pytest.raises(ConfigError) as caught:
         allocate_slab(capacity, SIZE)
-    assert caught.value.field == "cache.host_memory_bytes"
+    assert caught.value.field == "engine.host_memory_bytes"
 
 
 def test_host_memory_exhausted():

@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 from sessile.sessions.cache.lmcache_tier import LMCACHE_VERSION, lmcache_store
-from sessile.sessions.cache.shared_tier import SharedConfig, SharedTier
+from sessile.sessions.cache.shared_config import SharedConfig
+from sessile.sessions.cache.shared_tier import SharedTier
 from sessile.sessions.cache.tiers import Entry, LoadOutcome
 from sessile.sessions.errors import ConfigError
 
@@ -148,7 +149,7 @@ def directory_spec(path: Path) -> dict[str, Any]:
 def test_resp_is_refused_with_the_reason():
     with pytest.raises(ConfigError, match="hangs its worker for ever") as caught:
         lmcache_store({"type": "resp", "host": "x"}, "model", 1.0)
-    assert caught.value.field == "cache.shared.adapter.type"
+    assert caught.value.field == "engine.shared"
     assert "valkey" in str(caught.value)
 
 

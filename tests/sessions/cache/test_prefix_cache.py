@@ -19,7 +19,6 @@ from sessile.sessions.cache.radix_tree import RadixTree
 from sessile.sessions.cache.token_key import pack_tokens
 
 BLOCK_SIZE = 4
-NUM_BLOCKS = 24
 TOKENS = st.lists(st.integers(0, 2), min_size=1, max_size=26)
 SALTS = st.sampled_from(["", "other"])
 
@@ -34,10 +33,11 @@ class Running:
 
 class CacheMachine(RuleBasedStateMachine):
     running = Bundle("running")
+    num_blocks = 24
 
     def __init__(self) -> None:
         super().__init__()
-        self.pool = BlockPool(NUM_BLOCKS)
+        self.pool = BlockPool(self.num_blocks)
         self.tree = RadixTree(self.pool, BLOCK_SIZE)
         self.cache = PrefixCache(self.pool, self.tree, block_keys(BLOCK_SIZE))
         self.memory: dict[tuple[int, int], tuple[str, tuple[int, ...]]] = {}
@@ -72,18 +72,19 @@ class CacheMachine(RuleBasedStateMachine):
         assert match.num_tokens <= len(tokens) - 1
         best = max((n for n in range(len(tokens)) if (salt, tuple(tokens[:n])) in self.cached), default=0)
         assert match.num_tokens == best if self.tree.num_evicted == 0 else match.num_tokens <= best
+        evicted = self.tree.num_evicted
         admitted = self.cache.admit(match, len(tokens), spare)
         if admitted is None:
-            assert self.cache.num_available < self.cache.blocks_for(len(tokens)) - len(match.blocks) + spare + 1
+            assert self.cache.num_available < self.cache.blocks_for(len(tokens)) + spare
+            assert self.tree.num_evicted == evicted, "a refused turn pushed others' blocks out"
             return multiple()
         held, copy = admitted
+        assert held.num_matched_tokens in (match.num_tokens, match.num_tokens - match.partial_tokens)
         if copy is not None:
             for offset in range(copy.num_tokens):
                 self.memory[copy.target, offset] = self.memory[copy.source, offset]
         self.cache.copies_done()
-        reused = held.num_cached_tokens + (0 if copy is None else copy.num_tokens)
-        assert match.num_tokens - BLOCK_SIZE < reused <= match.num_tokens
-        turn = Running(salt, tokens, reused, held)
+        turn = Running(salt, tokens, held.num_matched_tokens, held)
         self.live.append(turn)
         return turn
 
@@ -111,7 +112,7 @@ class CacheMachine(RuleBasedStateMachine):
         again = self.cache.match(turn.salt, pack_tokens(turn.tokens[: turn.num_computed]))
         assert again.num_tokens == turn.num_computed, "what was computed is not found again"
 
-    @rule(count=st.integers(1, NUM_BLOCKS))
+    @rule(count=st.integers(1, 24))
     def evict(self, count: int) -> None:
         evictable = self.tree.num_evictable_blocks
         assert self.tree.evict(count) == min(count, evictable)
@@ -121,7 +122,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.pool.check_integrity()
         self.tree.check_integrity()
         own = sum(len(t.held.block_ids) - t.held.num_cached_tokens // BLOCK_SIZE for t in self.live)
-        assert self.pool.num_free + self.tree.num_blocks + own == NUM_BLOCKS
+        assert self.pool.num_free + self.tree.num_blocks + own == self.num_blocks
         if not self.live:
             assert self.tree.num_evictable_blocks == self.tree.num_blocks, "a lock without a user"
 
@@ -131,8 +132,16 @@ class CacheMachine(RuleBasedStateMachine):
             assert self.holds(turn.salt, turn.tokens, turn.held.block_ids, turn.num_computed)
 
 
+class FullPoolMachine(CacheMachine):
+    """The longest turn takes the whole pool."""
+
+    num_blocks = 7
+
+
 TestPrefixCache = CacheMachine.TestCase
-TestPrefixCache.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestPrefixCache.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestFullPool = FullPoolMachine.TestCase
+TestFullPool.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
 
 def test_what_is_copied_from_is_not_handed_out_before_the_copy_is_done() -> None:
@@ -152,18 +161,3 @@ def test_what_is_copied_from_is_not_handed_out_before_the_copy_is_done() -> None
     cache.copies_done()
     assert cache.num_available == 1
     assert cache.admit(cache.match("other", b""), BLOCK_SIZE, 0)[0].block_ids == [copy.source]
-
-
-def test_a_prompt_that_fills_the_pool_does_without_a_copy() -> None:
-    pool = BlockPool(3)
-    tree = RadixTree(pool, BLOCK_SIZE)
-    cache = PrefixCache(pool, tree, block_keys(BLOCK_SIZE))
-    tokens = list(range(3 * BLOCK_SIZE))
-    held, _ = cache.admit(cache.match("", b""), len(tokens), 0)
-    cache.release(held, pack_tokens(tokens), len(tokens))
-
-    match = cache.match("", pack_tokens([*tokens[: 2 * BLOCK_SIZE - 1], 99]))
-    assert match.partial_tokens == BLOCK_SIZE - 1
-    held, copy = cache.admit(match, len(tokens), 0)
-    assert copy is None
-    assert held.num_cached_tokens == BLOCK_SIZE

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+from memory_store import MemoryStore
 
-from sessile.sessions.cache.object_store import Completion, Task
 from sessile.sessions.cache.object_trailer import TRAILER_BYTES, is_sealed, seal
-from sessile.sessions.cache.shared_tier import SharedConfig, SharedTier, pack
+from sessile.sessions.cache.shared_config import SharedConfig, pack
+from sessile.sessions.cache.shared_tier import SharedTier
 from sessile.sessions.cache.tiers import Block, Entry, LoadOutcome, Tier
 
 HIT, MISS, CORRUPT, LATE = LoadOutcome.HIT, LoadOutcome.MISS, LoadOutcome.CORRUPT, LoadOutcome.LATE
@@ -31,67 +31,6 @@ class Clock:
         return time.monotonic() + self.ahead
 
 
-class FakeStore:
-    """Operations end at once, or when ``resume`` is called while ``hangs``."""
-
-    def __init__(self, objects: dict[bytes, bytes]) -> None:
-        self.objects = objects
-        self.hangs = self.refuses = self.fails = False
-        self.event = os.eventfd(0, os.EFD_NONBLOCK)
-        self.waiting: list[Callable[[], Completion]] = []
-        self.number = 0
-        self.closed = False
-        self.lock = threading.Lock()
-
-    def descriptors(self) -> Sequence[int]:
-        return (self.event,)
-
-    def submit(self, kind: str, work: Callable[[], Sequence[bool]]) -> Task:
-        if self.refuses:
-            raise RuntimeError("no such server")
-        with self.lock:
-            self.number += 1
-            task = Task((kind, self.number))
-            self.waiting.append(lambda: Completion(task, tuple(work())))
-        os.eventfd_write(self.event, 1)
-        return task
-
-    def submit_store(self, keys: Sequence[bytes], buffers: Sequence[Block]) -> Task:
-        def work() -> list[bool]:
-            if not self.fails:
-                self.objects.update((k, bytes(b)) for k, b in zip(keys, buffers, strict=True))
-            return [not self.fails] * len(keys)
-
-        return self.submit("store", work)
-
-    def submit_contains(self, keys: Sequence[bytes]) -> Task:
-        return self.submit("contains", lambda: [key in self.objects for key in keys])
-
-    def submit_load(self, keys: Sequence[bytes], buffers: Sequence[Block]) -> Task:
-        def work() -> list[bool]:
-            for key, buffer in zip(keys, buffers, strict=True):
-                content = self.objects.get(key, b"")
-                buffer[: len(content)] = np.frombuffer(content, np.uint8)[: len(buffer)]
-            return [key in self.objects for key in keys]
-
-        return self.submit("load", work)
-
-    def completed(self) -> list[Completion]:
-        if self.hangs:
-            return []
-        try:
-            os.eventfd_read(self.event)
-        except BlockingIOError:
-            return []
-        with self.lock:
-            waiting, self.waiting = self.waiting, []
-        return [work() for work in waiting]
-
-    def close(self) -> None:
-        self.closed = True
-        os.close(self.event)
-
-
 def key_of(number: int) -> bytes:
     return number.to_bytes(32, "little")
 
@@ -105,7 +44,7 @@ class Shared:
     """A tier over a fake store, and the plain way to use it."""
 
     def __init__(self, objects: dict[bytes, bytes], slots: int = 8, connects: bool = True) -> None:
-        self.store_made: FakeStore | None = None
+        self.store_made: MemoryStore | None = None
         self.connects = connects
         self.clock = Clock()
         self.objects = objects
@@ -119,14 +58,14 @@ class Shared:
         if connects:
             self.until(lambda: not self.tier.stats().unavailable)
 
-    def connect(self) -> FakeStore:
+    def connect(self) -> MemoryStore:
         if not self.connects:
             raise OSError("connection refused")
-        self.store_made = FakeStore(self.objects)
+        self.store_made = MemoryStore(self.objects)
         return self.store_made
 
     @property
-    def fake(self) -> FakeStore:
+    def fake(self) -> MemoryStore:
         assert self.store_made is not None
         return self.store_made
 

@@ -205,3 +205,11 @@ def test_the_least_used_tenant_is_forgotten() -> None:
         memory.remember(tenant, b"k", None, [1])
     assert memory.tokens_after("a", [b"k"]) == (0, [])
     assert memory.tokens_after("c", [b"k"]) == (1, [1])
+
+
+def test_all_tenants_together_are_bounded() -> None:
+    memory = ReplayMemory(max_tokens_in_all=5)
+    for tenant in "abc":
+        memory.remember(tenant, b"k", None, [1, 2])
+    assert memory.num_tokens == 4
+    assert [memory.tokens_after(tenant, [b"k"])[0] for tenant in "abc"] == [0, 1, 1]

@@ -17,7 +17,7 @@ import pytest
 from sessile.sessions.cache.disk import DiskConfig
 from sessile.sessions.cache.disk.index_log import HEADER_BYTES, RECORD_BYTES
 from sessile.sessions.cache.disk.segments import Segments
-from sessile.sessions.cache.tiers import Entry, LoadOutcome, Tier, present_prefix
+from sessile.sessions.cache.tiers import Entry, LoadOutcome, Tier
 from sessile.sessions.errors import ConfigError
 
 HIT, MISS, CORRUPT, LATE = LoadOutcome.HIT, LoadOutcome.MISS, LoadOutcome.CORRUPT, LoadOutcome.LATE
@@ -33,7 +33,6 @@ def test_round_trip(open_disk):
     assert disk.store(1, 2, 3) == [True] * 3
     assert disk.load(1, 2, 3, 4) == [HIT, HIT, HIT, MISS]
     assert disk.tier.contains([key_of(2), key_of(4)]) == [True, False]
-    assert present_prefix(disk.tier, [key_of(n) for n in (1, 2, 4, 3)]) == 2
     stats = disk.tier.stats()
     assert (stats.entries, stats.hits, stats.misses, stats.stored, stats.corrupt) == (3, 3, 1, 3, 0)
     assert stats.read_bytes == stats.written_bytes == stats.used_bytes == 3 * 4096
@@ -308,7 +307,7 @@ def test_two_servers_on_one_folder(open_disk):
     disk = open_disk()
     with pytest.raises(ConfigError, match=f"another server \\(process {os.getpid()}\\) uses the disk tier") as caught:
         open_disk()
-    assert caught.value.field == "cache.disk.path"
+    assert caught.value.field == "engine.disk_path"
     assert "folder of its own" in str(caught.value)
     program = (
         "import sys; from pathlib import Path; from sessile.sessions.cache.disk.folder import DataFolder;"
@@ -328,7 +327,7 @@ def test_a_configuration_that_cannot_work_names_its_key(key: str):
     config = DiskConfig(**{"path": "somewhere", "quota_bytes": 2**20, key: 0})
     with pytest.raises(ConfigError) as caught:
         config.validate(4096)
-    assert caught.value.field == f"cache.disk.{key}"
+    assert caught.value.field == f"engine.disk_{key}"
 
 
 def test_a_path_that_cannot_be_a_folder(open_disk, tmp_path: Path):

@@ -1,0 +1,107 @@
+"""Measures the linter: a trace of 100 MB, 100,000 lines of Python. `python -m sessile.prompt_lint.bench [FOLDER]`.
+
+Prints CPU and wall seconds and the peak memory of a child process for each. A folder's Python may be given instead.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib import util
+from pathlib import Path
+
+_REQUESTS = 3750
+_TURNS = 25
+_WORDS = [f"word{i}" for i in range(3000)]
+
+
+def _text(rng: random.Random, words: int) -> str:
+    return " ".join(rng.choices(_WORDS, k=words))
+
+
+def write_trace(path: Path) -> None:
+    """A trace of about 100 MB: 150 sessions of 25 turns; a third have a clock at the head of the system text."""
+    rng = random.Random(7)  # noqa: S311 - the same words each time
+    functions = [
+        {"name": f"tool_{i}", "description": _text(rng, 30), "parameters": {"type": "object"}} for i in range(8)
+    ]
+    tools = [{"type": "function", "function": function} for function in functions]
+    rules = "\n".join(_text(rng, 14) for _ in range(60))
+    with path.open("w", encoding="utf-8") as out:
+        for number in range(_REQUESTS):
+            turn = number % _TURNS
+            if turn == 0:
+                messages: list[dict[str, str]] = []
+            messages.append({"role": "user", "content": _text(rng, 40)})
+            clock = f"It is 10:{turn:02d}:05.\n" if number // _TURNS % 3 == 0 else ""
+            body = {"model": "m", "messages": [{"role": "system", "content": clock + rules}, *messages], "tools": tools}
+            record = {"request": body, "session_id": f"s{number // _TURNS}", "timestamp": 1_790_000_000 + 3 * number}
+            out.write(json.dumps(record) + "\n")
+            messages.append({"role": "assistant", "content": _text(rng, 30)})
+            messages.append({"role": "user", "content": "\n".join(_text(rng, 12) for _ in range(10))})
+
+
+def write_code(folder: Path) -> None:
+    """100 files of 1,000 lines that build prompts."""
+    part = (
+        "def build_{n}(client, history, question, registry):\n"
+        "    rules = load_rules('{n}')\n"
+        "    lines = [f'- {{name}}: {{registry[name].doc}}' for name in sorted(registry)]\n"
+        "    system = 'You are a desk.\\n' + '\\n'.join(lines) + rules\n"
+        "    messages = [{{'role': 'system', 'content': system}}, *history]\n"
+        "    messages.append({{'role': 'user', 'content': f'{{question}} ({n})'}})\n"
+        "    answer = client.chat.completions.create(model='m', messages=messages)\n"
+        "    history.append({{'role': 'assistant', 'content': answer.choices[0].message.content}})\n"
+        "    return answer\n\n"
+    )
+    for i in range(100):
+        (folder / f"part_{i}.py").write_text("".join(part.format(n=f"{i}_{k}") for k in range(100)), encoding="utf-8")
+
+
+def measure(command: list[str]) -> tuple[float, float, float]:
+    """(CPU seconds, wall seconds, peak MB of any child so far) of a command."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    started = time.perf_counter()
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)  # noqa: S603 - our own command
+    wall = time.perf_counter() - started
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return cpu, wall, after.ru_maxrss / 1024
+
+
+def main() -> None:
+    """Measure and print."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        trace, code = folder / "trace.jsonl", folder / "code"
+        code.mkdir()
+        write_trace(trace)
+        write_code(code)
+        ours = [sys.executable, "-m", "sessile.prompt_lint.cli", "check", "--isolated", "--statistics"]
+        size = trace.stat().st_size / 1e6
+        _report(f"trace, {size:.0f} MB", lambda: measure([*ours, str(trace)]))
+        given = sys.argv[1] if len(sys.argv) > 1 else str(code)
+        lines = sum(p.read_bytes().count(b"\n") for p in Path(given).rglob("*.py"))
+        _report(f"code, {lines:,} lines", lambda: measure([*ours, given]))
+        if util.find_spec("promptcachelint"):
+            _report(
+                "promptcachelint, same trace", lambda: measure([sys.executable, "-c", _RIVAL, "report", str(trace)])
+            )
+
+
+_RIVAL = "import sys; from promptcachelint.cli import main; sys.exit(main())"
+
+
+def _report(what: str, run: Callable[[], tuple[float, float, float]]) -> None:
+    cpu, wall, memory = run()
+    print(f"{what}: {cpu:.1f} s CPU, {wall:.1f} s wall, peak {memory:.0f} MB")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

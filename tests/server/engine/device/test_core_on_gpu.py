@@ -1,0 +1,87 @@
+"""The whole engine on a GPU that is not there: prompts in chunks, graphs for decodes, sampling on the device."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from fake_device import FakeDevice
+from summing_model import VOCAB, SummingModel, next_token
+
+from sessile.server.engine import core as core_module
+from sessile.server.engine.core import EngineCore
+from sessile.server.engine.device.parts import DeviceParts, gpu_parts
+from sessile.server.engine.engine_config import EngineConfig
+from sessile.server.engine.messages import SubmitTurn
+from sessile.server.engine.sampling_params import SamplingParams
+
+BLOCK_BYTES = SummingModel().kv_layout(16).block_bytes
+
+
+@pytest.fixture
+def device() -> FakeDevice:
+    return FakeDevice()
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch, device: FakeDevice) -> EngineCore:
+    config = EngineConfig(
+        kv_memory_bytes=80 * BLOCK_BYTES, max_batch_tokens=24, max_prefill_tokens_while_decoding=16, max_sequences=4
+    )
+
+    def parts(config: EngineConfig, model: SummingModel, _: torch.device, progress: object) -> DeviceParts:
+        return gpu_parts(config, model, device, lambda stage, fraction: None)
+
+    monkeypatch.setattr(core_module, "device_parts", parts)
+    return EngineCore(config, SummingModel(), torch.device("cpu"), itertools.count().__next__)
+
+
+def _run(engine: EngineCore, prompts: dict[str, list[int]], **sampling: float) -> dict[str, list[int]]:
+    for turn_id, prompt in prompts.items():
+        params = SamplingParams(max_tokens=9, **{"temperature": 0.0, "seed": 7, **sampling})
+        engine.submit(SubmitTurn(turn_id=turn_id, token_ids=prompt, sampling=params))
+    tokens: dict[str, list[int]] = {turn_id: [] for turn_id in prompts}
+    for _ in range(300):
+        if not engine.has_work:
+            return tokens
+        for output in engine.step():
+            tokens[output.turn_id].extend(output.token_ids)
+        engine.check_integrity()
+    raise AssertionError("the engine wedged")
+
+
+PROMPTS = {
+    "a": [(7 * i + 3) % VOCAB for i in range(37)],
+    "b": [(5 * i + 1) % VOCAB for i in range(5)],
+    "c": [(11 * i + 2) % VOCAB for i in range(18)],
+}
+
+
+def test_turns_get_the_models_tokens_through_graphs(engine: EngineCore, device: FakeDevice) -> None:
+    device.log.clear()
+    found = _run(engine, PROMPTS)
+    for turn_id, prompt in PROMPTS.items():
+        tokens = list(prompt)
+        for _ in range(9):
+            tokens.append(next_token(tokens))
+        assert found[turn_id] == tokens[len(prompt) :]
+    assert device.log.count("replay") >= 8
+
+
+def test_a_later_turn_reuses_what_graphs_wrote(engine: EngineCore) -> None:
+    first = _run(engine, {"a": PROMPTS["a"]})["a"]
+    longer = [*PROMPTS["a"], *first, 5]
+    before = engine.stats().prompt_tokens_by_source.device
+    tokens = list(longer)
+    for _ in range(9):
+        tokens.append(next_token(tokens))
+    assert _run(engine, {"b": longer})["b"] == tokens[len(longer) :]
+    assert engine.stats().prompt_tokens_by_source.device - before >= 37 + 8
+
+
+def test_sampled_turns_are_the_same_alone_and_together(engine: EngineCore) -> None:
+    sampling = {"temperature": 2.0, "top_p": 0.98}
+    together = _run(engine, PROMPTS, **sampling)
+    alone = _run(engine, {"again": PROMPTS["b"]}, **sampling)
+    assert alone["again"] == together["b"]
