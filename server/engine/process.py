@@ -17,7 +17,7 @@ import msgspec
 import torch
 import zmq
 
-from ...kernels.backend import select
+from ...kernels.backend import prepare, select
 from ...sessions.errors import SessileError
 from ..model.registry import load_model, resolve_model
 from .core import EngineCore
@@ -79,10 +79,12 @@ class EngineProcess:
         device = _device(config.device)
         if config.threads:
             torch.set_num_threads(config.threads)
+        prepare(device.type, self._report)
         source = resolve_model(config.model, None, self._report)
         model = load_model(source, device=device, dtype=config.dtype.value, progress=self._report)
         self._report("open the cache tiers", 0.0)
         tiers = TierSetup(partial(open_lower_tiers, config)) if wants_lower_tiers(config, device.type) else None
+        torch.set_num_threads(1)  # the kernels have threads of their own; torch's pool would spin beside them
         core = EngineCore(config, model.model, device, time.monotonic, model.fingerprint, tiers, self._report)
         self._send(
             EngineReady(
