@@ -10,7 +10,6 @@ from pathlib import Path
 from ..tiers import Block
 from .index_log import write_fully
 
-
 RESERVED_BYTES = 64 * 2**20  # of the file system: sessions often live there too, and cannot be computed again
 
 
