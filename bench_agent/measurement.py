@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import importlib.metadata
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,7 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from .load.overhead import measure_overhead
+from .errors import TargetError
+from .load.overhead import Overhead, measure_overhead
 from .load.runner import Ended, LoadRunner, Outcome
 from .load.shape import LoadShape
 from .load.warm_up import prefill_speed, warm_up
@@ -28,6 +30,8 @@ from .report.record import TURNS_FILE, ClientOverhead, Provenance, RunRecord, Wo
 from .targets.target import Target
 from .workload.adjust import Adjustments
 from .workload.plan import Workload
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +81,23 @@ async def measure(
         found_lag = await lag.stop()
     usage = None if server is None else server.stop()
     client = ClientOverhead(lag=found_lag)
-    if plan.null_seconds and outcome.ended is Ended.DONE:
-        added = await measure_overhead(min(plan.load.concurrency, 256), plan.null_seconds)
+    added = await _added(plan) if outcome.ended is Ended.DONE else None
+    if added is not None:
         client = ClientOverhead(lag=found_lag, null_server_p50_s=added.ttft_p50_s, null_server_p99_s=added.ttft_p99_s)
     record = _record(plan, target, outcome, usage, client, prefill, busy)
     write_record(record, folder)
     return record
+
+
+async def _added(plan: Measurement) -> Overhead | None:
+    """What the harness adds with as many sessions; None when that cannot be measured: the run's record matters more."""
+    if not plan.null_seconds:
+        return None
+    try:
+        return await measure_overhead(min(plan.load.concurrency, 256), plan.null_seconds)
+    except TargetError as error:
+        logger.warning("the harness itself was not measured: %s", error)
+        return None
 
 
 async def _prepare(plan: Measurement, target: Target, stop: asyncio.Event) -> PrefillFit | None:

@@ -26,7 +26,7 @@ class Overhead(msgspec.Struct, frozen=True, kw_only=True):
 
     ``ttft``: from the turn's start until the server had read the request, and from the first piece's sending to its
     stamp; ``piece``: from a piece's sending to its stamp. Both hold the loopback connection and the null server's own
-    work too.
+    work too. A session's first turn, which opens its connection, is not counted.
     """
 
     sessions: int
@@ -40,7 +40,10 @@ class Overhead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def measure_overhead(sessions: int, seconds: float, *, seed: int = 0) -> Overhead:
-    """``sessions`` sessions at a time for ``seconds``. Raises TargetError when the null server does not start."""
+    """``sessions`` sessions at a time for ``seconds``.
+
+    Raises TargetError when the null server does not start, or no session gets to its second turn.
+    """
     command = [sys.executable, "-m", "sessile.bench_agent.targets.null_server"]
     command += ["--ttft", str(TTFT_S), "--tpot", str(TPOT_S)]
     pipe = asyncio.subprocess.PIPE
@@ -67,7 +70,7 @@ async def _measure(url: str, sessions: int, seconds: float, seed: int) -> Overhe
     workload = synthetic_workload("null", shape, sessions=sessions, seed=seed)
     listener = _Listener(OpenAiDriver(url, model=None, dialect=dialect_named("openai")))
     try:
-        load = LoadShape(concurrency=sessions, duration_s=seconds, ramp_s=min(1.0, seconds / 4), seed=seed)
+        load = LoadShape(concurrency=sessions, duration_s=seconds + 1.0, ramp_s=1.0, seed=seed)
         outcome = await LoadRunner(workload, listener, load).run()
     finally:
         await listener.close()
@@ -79,7 +82,7 @@ async def _measure(url: str, sessions: int, seconds: float, seed: int) -> Overhe
         sessions=sessions,
         turns=len(listener.first_late),
         pieces=len(listener.late),
-        pieces_per_s=len(listener.late) / max(outcome.repeats[0].wall_s, 1e-9),
+        pieces_per_s=sum(len(turn.arrivals_s) for turn in outcome.turns) / max(outcome.repeats[0].wall_s, 1e-9),
         ttft_p50_s=float(ttft[0]),
         ttft_p99_s=float(ttft[1]),
         piece_p50_s=float(piece[0]),
@@ -119,7 +122,8 @@ class _ListenedConversation:
 
     async def turn(self, ask: Ask, seen: Observation) -> None:
         await self._conversation.turn(ask, seen)
-        self._listener.heard(seen)
+        if ask.index:
+            self._listener.heard(seen)
 
     async def close(self) -> None:
         await self._conversation.close()

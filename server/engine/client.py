@@ -175,10 +175,10 @@ class EngineClient:
         while self.state is EngineState.STARTING:
             self._changed.clear()
             await self._changed.wait()
-        if self.state is EngineState.FAILED:
+        if self.state in (EngineState.FAILED, EngineState.CLOSED):
+            error = self._unavailable()
             await self.close()
-        if self.state is EngineState.CLOSED:
-            raise self._unavailable()
+            raise error
         return self.info
 
     async def generate(self, turn: SubmitTurn) -> AsyncGenerator[TurnOutput, None]:

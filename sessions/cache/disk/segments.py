@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from pathlib import Path
 
 from ..tiers import Block
 from .index_log import write_fully
+
+RESERVED_BYTES = 64 * 2**20  # of the file system: sessions often live there too, and cannot be computed again
 
 
 class _Descriptor:
@@ -43,9 +46,17 @@ class Segments:
         return segment in self._open_files or self._path(segment).exists()
 
     def write(self, slot: int, block: Block) -> None:
-        """Put ``block``, ``block_bytes`` long, into ``slot``. Raises: OSError; the slot then holds nothing."""
+        """Put ``block``, ``block_bytes`` long, into ``slot``.
+
+        Raises:
+            OSError: the slot then holds nothing; ENOSPC also where the file would grow into the last
+                ``RESERVED_BYTES`` of its file system.
+        """
         segment, offset = self._place(slot)
-        write_fully(self._open(segment, os.O_CREAT).number, block.data, offset)
+        file = self._open(segment, os.O_CREAT)
+        if offset + self._block_bytes > os.fstat(file.number).st_size:
+            self._require_space(file)
+        write_fully(file.number, block.data, offset)
         with self._lock:
             self._unsynced.add(segment)
 
@@ -95,6 +106,11 @@ class Segments:
         with self._lock:
             self._open_files.clear()
             self._unsynced.clear()
+
+    def _require_space(self, file: _Descriptor) -> None:
+        system = os.fstatvfs(file.number)
+        if system.f_bavail * system.f_frsize < RESERVED_BYTES + self._block_bytes:
+            raise OSError(errno.ENOSPC, f"less than {RESERVED_BYTES >> 20} MiB are left, which the sessions may need")
 
     def _place(self, slot: int) -> tuple[int, int]:
         segment, index = divmod(slot, self._slots_per_segment)

@@ -195,7 +195,7 @@ def test_errors_are_told_in_a_sentence(
 
 
 def test_overhead(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["overhead", "--sessions", "2", "--seconds", "1"]) == 0
+    assert main(["overhead", "--sessions", "2", "--seconds", "2.5"]) == 0
     assert "2 sessions of a null server" in capsys.readouterr().out
 
 

@@ -10,9 +10,10 @@ import sys
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from sessile.sessions.cache.disk.segments import Segments
+from sessile.sessions.cache.disk.segments import RESERVED_BYTES, Segments
 from sessile.sessions.cache.tiers import LoadOutcome
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -206,8 +207,9 @@ FILL = """
 
 
 def test_a_full_disk(tmp_path: Path):
-    """A file system of 4 MiB that another program's file fills, until that file goes away."""
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(tmp_path)], capture_output=True)
+    """A file system of 4 MiB beside the reserve that another program's file fills, until that file goes away."""
+    size = f"size={RESERVED_BYTES + 4 * 2**20}"
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(tmp_path)], capture_output=True)
     if mounted.returncode:
         pytest.skip(f"mounting a small tmpfs needs root: {mounted.stderr.decode().strip()}")
     try:
@@ -216,6 +218,20 @@ def test_a_full_disk(tmp_path: Path):
         run_in_child(make_room + textwrap.dedent(FILL), TARGET=str(tmp_path / "kv"))
     finally:
         subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_the_last_of_the_disk_is_left_to_the_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    segments = Segments(tmp_path, 4096, 10)
+    block = np.full(4096, 7, np.uint8)
+    segments.write(0, block)
+    nearly_full = os.statvfs_result(
+        (4096, 4096, 2**20, RESERVED_BYTES // 4096, RESERVED_BYTES // 4096, 0, 0, 0, 0, 255)
+    )
+    monkeypatch.setattr(os, "fstatvfs", lambda descriptor: nearly_full)
+    with pytest.raises(OSError, match="MiB are left"):
+        segments.write(1, block)
+    segments.write(0, block)  # takes no new space
+    assert segments.num_whole_slots(0) == 1
 
 
 def test_files_that_may_not_grow(tmp_path: Path):
