@@ -33,11 +33,12 @@ def write_trace(path: Path) -> None:
     ]
     tools = [{"type": "function", "function": function} for function in functions]
     rules = "\n".join(_text(rng, 14) for _ in range(60))
+    messages: list[dict[str, str]] = []
     with path.open("w", encoding="utf-8") as out:
         for number in range(_REQUESTS):
             turn = number % _TURNS
             if turn == 0:
-                messages: list[dict[str, str]] = []
+                messages = []
             messages.append({"role": "user", "content": _text(rng, 40)})
             clock = f"It is 10:{turn:02d}:05.\n" if number // _TURNS % 3 == 0 else ""
             body = {"model": "m", "messages": [{"role": "system", "content": clock + rules}, *messages], "tools": tools}
