@@ -135,7 +135,9 @@ class EngineCore:
             arrays = build_arrays(plan, self._tables, self.block_size)
             model_started = self._clock()
             logits = self._runner.run(arrays)
-            self._counters.model_s += self._clock() - model_started
+            model_s = self._clock() - model_started
+            self._counters.model_s += model_s
+            self._learn(plan, model_s)
             for sequence, indices in self._scheduler.complete(plan).items():
                 self._tables.replace(sequence, indices)
             advanced = arrays.sampling
@@ -182,6 +184,11 @@ class EngineCore:
         assert self._pool.num_free + self._tree.num_blocks + own == self.num_blocks, "a block has no owner"
 
     # -- parts of a step ------------------------------------------------------------------------------------------
+
+    def _learn(self, plan: StepPlan, seconds: float) -> None:
+        """The model took ``seconds``: a prefill that was alone in its step corrects the cost model."""
+        if self._transfer is not None and len(plan.chunks) == 1 and plan.chunks[0].num_tokens > 1:
+            self._transfer.cost.observe_prefill(plan.chunks[0].num_tokens, plan.chunks[0].start, seconds)
 
     def _append_sampled(self, logits: torch.Tensor, sequences: list[Sequence]) -> None:
         now = self._clock()

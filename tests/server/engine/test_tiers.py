@@ -157,6 +157,15 @@ def test_what_is_cheaper_to_compute_is_computed() -> None:
     engine.core.close()
 
 
+def test_the_cost_model_learns_from_prefills_that_are_alone_in_their_step() -> None:
+    engine = Engine(num_blocks=24, host_blocks=200)
+    before = engine.core._transfer.cost.prefill_s(100, 0)
+    for seed in range(6):
+        engine.complete(prompt(100, seed))  # one tick of the clock, where 101 s are predicted
+    assert engine.core._transfer.cost.prefill_s(100, 0) < before / 3
+    engine.core.close()
+
+
 def test_damaged_and_truncated_segments_are_computed_again(tmp_path: Path) -> None:
     before = Engine(num_blocks=64, disk=tmp_path / "kv")
     before.complete(prompt(300))
