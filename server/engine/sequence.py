@@ -38,7 +38,6 @@ class Sequence:
         self.num_tokens = self.num_prompt_tokens
         self.num_computed = 0
         self.held: SequenceBlocks | None = None
-        self.slot: int | None = None  # row of the batch's tables
         end_of_turn = () if turn.sampling.ignore_eos else turn.eos_token_ids
         self.stop_token_ids = frozenset((*turn.sampling.stop_token_ids, *end_of_turn))
         self.finish_reason: FinishReason | None = None

@@ -1,9 +1,9 @@
 """The radix tree: which token sequences' KV is cached, and in which blocks.
 
 An edge holds a run of tokens and the blocks of their KV. Edges split at block borders only, so a node starts on a block
-border of every sequence through it; only a leaf may end inside a block:
+border of every sequence through it. The half-full block at the end of a turn (*) is a leaf of its own:
 
-      root ── "system prompt …" [b0 b1 b2] ─┬─ "task A …" [b3 b4 b5*]        * half full: the end of a turn
+      root ── "system prompt …" [b0 b1 b2] ─┬─ "task A …" [b3 b4] ── "… done" [b5*]
                                             └─ "task B …" [b6 b7]
 
 Matching is by token: where a sequence leaves an edge inside a block, the matching tokens of that block can be copied to
