@@ -42,7 +42,7 @@ def assemble(
     final_norm = part.vector("model.norm.weight")
     cos_sin = part.cos_sin()
     if config.moe is not None:
-        return MoeDecoder(config, precision, table, layers, final_norm, cos_sin, output)
+        return MoeDecoder(config, precision, table, output, layers, final_norm, cos_sin)
     weights = DecoderWeights(
         layers=[_dense(layer) for layer in layers],
         final_norm=final_norm,
@@ -51,7 +51,7 @@ def assemble(
         attention_scale=config.head_dim**-0.5,
         eps=config.rms_norm_eps,
     )
-    return DenseDecoder(config, precision, table, weights, output)
+    return DenseDecoder(config, precision, table, output, weights)
 
 
 def _dense(layer: Layer) -> DecoderLayer:

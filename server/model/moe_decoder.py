@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from ...kernels.attention_batch import AttentionBatch
 from ...kernels.embedding import embedding
-from ...kernels.kv_layout import KVLayout
 from ...kernels.linear import PackedLinear, linear
 from ...kernels.moe import Experts, moe_mlp
 from ...kernels.paged_attention import paged_attention
 from ...kernels.rms_norm import rms_norm
 from ...kernels.rotary import Heads, QKNorm, rotary_kv_write
 from ...kernels.silu_mul import silu_mul
-from .causal_lm import Precision
-from .config import ModelConfig
-from .dense_decoder import kv_layout
+from .packed_decoder import PackedDecoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,27 +49,12 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class MoeDecoder:
-    """A CausalLM. ``output`` may be the ``embedding`` itself (tied)."""
+class MoeDecoder(PackedDecoder):
+    """A CausalLM whose layers are run op by op."""
 
-    config: ModelConfig
-    precision: Precision
-    embedding: PackedLinear
     layers: Sequence[Layer]
     final_norm: Tensor
     cos_sin: Tensor
-    output: PackedLinear
-
-    @property
-    def vocab_size(self) -> int:
-        return self.config.vocab_size
-
-    @property
-    def max_position(self) -> int:
-        return self.config.max_position
-
-    def kv_layout(self, block_size: int) -> KVLayout:
-        return kv_layout(self.config, self.precision, block_size, self.embedding.storage.device)
 
     def forward(self, token_ids: Tensor, batch: AttentionBatch, kv_pool: Tensor) -> Tensor:
         x = embedding(token_ids, self.embedding)
@@ -81,9 +62,6 @@ class MoeDecoder:
             x = self._attend(x, index, layer, batch, kv_pool)
             x = x + self._mlp(rms_norm(x, layer.post_norm, self.config.rms_norm_eps), layer.mlp)
         return rms_norm(x, self.final_norm, self.config.rms_norm_eps)
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        return linear(hidden, self.output, out_dtype=torch.float32)
 
     def _attend(self, x: Tensor, index: int, layer: Layer, batch: AttentionBatch, kv_pool: Tensor) -> Tensor:
         config = self.config
