@@ -19,6 +19,7 @@ class FinishReason(enum.StrEnum):
     STOP = "stop"  # an end-of-turn token, a stop token or a stop string
     LENGTH = "length"  # max_tokens or the context's end
     ABORTED = "aborted"  # the client went away or cancelled
+    EXPIRED = "expired"  # its deadline passed while it waited
 
 
 class Priority(enum.IntEnum):
@@ -80,6 +81,9 @@ class SubmitTurn(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Continue ``token_ids`` (the whole prompt). Turns of one ``cache_salt`` share KV; others never do.
 
     ``eos_token_ids``: the tokenizer's end-of-turn tokens, which end the turn unless ``sampling.ignore_eos``.
+    ``tenant``: who shares the engine fairly with others. ``owner``: the session that the turn is of; empty for none.
+    ``persist`` False: its blocks are not written to where they outlive the process. ``deadline_s``: a turn that still
+    waits so many seconds after the engine got it ends with ``FinishReason.EXPIRED``; one that runs goes on.
     """
 
     turn_id: str
@@ -88,6 +92,10 @@ class SubmitTurn(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     eos_token_ids: tuple[int, ...] = ()
     cache_salt: str = ""
     priority: Priority = Priority.INTERACTIVE
+    tenant: str = ""
+    owner: str = ""
+    persist: bool = True
+    deadline_s: float | None = None
 
 
 class AbortTurn(msgspec.Struct, frozen=True, tag=True):

@@ -389,7 +389,7 @@ class Scheduler:
         assert held is not None
         key = sequence.packed(held.num_cached_tokens, sequence.num_computed)
         self._cache.commit(held, key, sequence.num_computed)
-        if self._transfer is not None:
+        if self._transfer is not None and sequence.turn.persist:
             self._transfer.persist(held.content_keys, held.block_ids, held.num_matched_blocks)
         self._cache.release(held, sequence.packed(held.num_cached_tokens, sequence.num_computed), sequence.num_computed)
         sequence.held = None
