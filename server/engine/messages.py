@@ -1,7 +1,8 @@
 """What the front and the engine say to each other: msgspec Structs, msgpack on the wire.
 
-Front → engine: ``SubmitTurn``, ``AbortTurn``, ``Shutdown``. Engine → front: ``LoadProgress``, ``EngineReady``,
-``TurnOutputs`` (what one step produced), ``EngineFailed``. The engine never sees text.
+Front → engine: ``SubmitTurn``, ``AbortTurn``, ``CacheCall``, ``Shutdown``. Engine → front: ``LoadProgress``,
+``EngineReady``, ``TurnOutputs`` (what one step produced), ``CacheAnswer``, ``CacheEvents``, ``EngineFailed``. The
+engine never sees text.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import enum
 
 import msgspec
 
+from .cache_messages import CacheAnswer, CacheCall, CacheEvents
 from .sampling_params import SamplingParams
 
 
@@ -19,6 +21,7 @@ class FinishReason(enum.StrEnum):
     STOP = "stop"  # an end-of-turn token, a stop token or a stop string
     LENGTH = "length"  # max_tokens or the context's end
     ABORTED = "aborted"  # the client went away or cancelled
+    EXPIRED = "expired"  # its deadline passed while it waited
 
 
 class Priority(enum.IntEnum):
@@ -80,6 +83,9 @@ class SubmitTurn(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Continue ``token_ids`` (the whole prompt). Turns of one ``cache_salt`` share KV; others never do.
 
     ``eos_token_ids``: the tokenizer's end-of-turn tokens, which end the turn unless ``sampling.ignore_eos``.
+    ``tenant``: who shares the engine fairly with others. ``owner``: the session that the turn is of; empty for none.
+    ``persist`` False: its blocks are not written to where they outlive the process. ``deadline_s``: a turn that still
+    waits so many seconds after the engine got it ends with ``FinishReason.EXPIRED``; one that runs goes on.
     """
 
     turn_id: str
@@ -88,6 +94,10 @@ class SubmitTurn(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     eos_token_ids: tuple[int, ...] = ()
     cache_salt: str = ""
     priority: Priority = Priority.INTERACTIVE
+    tenant: str = ""
+    owner: str = ""
+    persist: bool = True
+    deadline_s: float | None = None
 
 
 class AbortTurn(msgspec.Struct, frozen=True, tag=True):
@@ -142,6 +152,8 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     preemptions: int = 0
     prompt_tokens_by_source: TokensBySource = TokensBySource()
     generated_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     step_s: float = 0.0  # seconds spent in steps
     model_s: float = 0.0  # of these, in the model
     tiers: tuple[TierCounters, ...] = ()
@@ -182,5 +194,5 @@ class EngineFailed(msgspec.Struct, frozen=True, tag=True):
     remedy: str | None = None
 
 
-ToEngine = SubmitTurn | AbortTurn | Shutdown
-FromEngine = EngineReady | LoadProgress | TurnOutputs | EngineFailed
+ToEngine = SubmitTurn | AbortTurn | CacheCall | Shutdown
+FromEngine = EngineReady | LoadProgress | TurnOutputs | CacheAnswer | CacheEvents | EngineFailed

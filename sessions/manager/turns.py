@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ...server.engine.messages import EngineReady, Priority, SubmitTurn, TurnUsage
+from ...server.engine.messages import EngineReady, SubmitTurn, TurnUsage
 from ...server.engine.sampling_params import SamplingParams
 from ...server.text.chat_template import ChatTemplate
 from ...server.text.tokenizer import Tokenizer
@@ -98,7 +98,7 @@ class Turns:
 
     def run(self, token_ids: list[int], request: GenerateRequest | CompletionRequest) -> TurnRun:
         """A turn that continues ``token_ids``, ready to be read."""
-        turn = self._submission(token_ids, request.sampling, request.tenant, request.priority)
+        turn = self._submission(token_ids, request.sampling, request)
         return TurnRun(self._engine, self._tokenizer, turn, request.stop)
 
     async def prefill(self, token_ids: list[int], request: AppendRequest) -> TurnUsage:
@@ -107,7 +107,7 @@ class Turns:
         Raises:
             EngineError: the engine died meanwhile.
         """
-        turn = self._submission(token_ids, _PREFILL_ONLY, request.tenant, request.priority)
+        turn = self._submission(token_ids, _PREFILL_ONLY, request)
         async with aclosing(self._engine.generate(turn)) as outputs:
             async for output in outputs:
                 if output.usage is not None:
@@ -115,13 +115,18 @@ class Turns:
         raise EngineError("the engine ended the turn without its usage", remedy="send it again", retry_after_s=1.0)
 
     def _submission(
-        self, token_ids: list[int], sampling: SamplingParams, tenant: str, priority: Priority
+        self,
+        token_ids: list[int],
+        sampling: SamplingParams,
+        request: AppendRequest | GenerateRequest | CompletionRequest,
     ) -> SubmitTurn:
         return SubmitTurn(
             turn_id=uuid.uuid4().hex,
             token_ids=token_ids,
             sampling=sampling,
             eos_token_ids=tuple(sorted(self._tokenizer.eos_token_ids)),
-            cache_salt=tenant,
-            priority=priority,
+            cache_salt=request.tenant,
+            priority=request.priority,
+            tenant=request.tenant,
+            owner="" if isinstance(request, CompletionRequest) else request.session_id,
         )
