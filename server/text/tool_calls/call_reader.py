@@ -48,6 +48,11 @@ class CallReader:
         """The number of the call that was told and is not finished."""
         return self._call.index
 
+    @property
+    def is_call(self) -> bool:
+        """Whether what is being read is meant as a call, so that an error in it is worth a word."""
+        return self._known is None or self._call.name is not None
+
     def tell_arguments(self) -> None:
         """Tell the arguments consumed so far."""
         if self._open is not None:

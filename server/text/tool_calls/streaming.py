@@ -90,10 +90,10 @@ class StreamingParser:
         reader.on_finished = lambda: self._feed.collected(tap)  # a call that was told is not text
         try:
             yield from read(reader)
-        except NotACall:
-            self._text(self._feed.collected(tap))
-            return False
         except CallError as error:
+            if isinstance(error, NotACall) or not reader.is_call:
+                self._text(self._feed.collected(tap))
+                return False
             yield from rest_of_malformed()
             text = self._feed.collected(tap)
             self._after_call, self._line_is_blank = False, False
