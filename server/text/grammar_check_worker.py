@@ -1,44 +1,28 @@
 """Compiles clients' grammars in a process of its own: ``python -m sessile.server.text.grammar_check_worker``.
 
 A grammar can make the compiler run for minutes, take all memory or overflow its stack. Here that ends this process
-alone. Frames on stdin and stdout are a length of four bytes and msgpack: first ``CheckSetup``, then each ``Grammar`` is
-answered by a ``Verdict``.
+alone. On stdin comes a ``CheckSetup``, then each ``Grammar`` is answered by a ``Verdict`` on stdout.
 """
 
 from __future__ import annotations
 
 import resource
-import struct
 import sys
 import threading
-from typing import BinaryIO
+from typing import IO
 
 import llguidance
 import msgspec
 
 from ...sessions.errors import RequestError
 from ..engine.grammar import Grammar, GrammarKind
-from .grammar_limits import GrammarConfig, oversize, parser_limits
-from .grammar_vocabulary import GrammarVocabulary, guidance_tokenizer
-from .guidance_grammar import guidance_text
+from .grammar_config import oversize
+from .grammar_frames import CheckSetup, Verdict, frame, read_frame
+from .guidance import guidance_text, guidance_tokenizer, parser_limits
 from .schema_errors import explain, first_line
 
-FRAME = struct.Struct(">I")
 STACK_BYTES = 4 * 2**20  # the engine compiles on a larger one: what fits here fits there
 _MEMORY_BYTES = 4 * 2**30  # of addresses
-
-
-class CheckSetup(msgspec.Struct, frozen=True):
-    """What grammars are compiled for."""
-
-    vocabulary: GrammarVocabulary
-    config: GrammarConfig
-
-
-class Verdict(msgspec.Struct, frozen=True):
-    """``error`` empty: the grammar can be used."""
-
-    error: str = ""
 
 
 class GrammarCheck:
@@ -85,7 +69,7 @@ def _no_tokens(_: str) -> list[int]:
     return []
 
 
-def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
     """Answer until the front closes ``requests``."""
     setup = read_frame(requests)
     if setup is None:
@@ -99,21 +83,6 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
         _allow_cpu_seconds(parts.config.compile_seconds)
         answers.write(frame(check.check(decoder.decode(request))))
         answers.flush()
-
-
-def read_frame(stream: BinaryIO) -> bytes | None:
-    """The next frame; None at the end of the stream."""
-    head = stream.read(FRAME.size)
-    if len(head) < FRAME.size:
-        return None
-    (size,) = FRAME.unpack(head)
-    return stream.read(size)
-
-
-def frame(message: msgspec.Struct) -> bytes:
-    """A message with its length."""
-    body = msgspec.msgpack.encode(message)
-    return FRAME.pack(len(body)) + body
 
 
 def _allow_cpu_seconds(seconds: int) -> None:

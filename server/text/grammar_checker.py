@@ -8,33 +8,35 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
 import sys
+import threading
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 
 import blake3
 import msgspec
 
 from ...sessions.errors import RequestError
 from ..engine.grammar import Grammar
-from .grammar_check_worker import FRAME, CheckSetup, Verdict, frame
-from .grammar_limits import GrammarConfig
+from .grammar_config import GrammarConfig
+from .grammar_frames import CheckSetup, Verdict, frame, read_frame
 from .grammar_vocabulary import GrammarVocabulary
 from .tokenizer import Tokenizer
 
 _REMEMBERED = 1024
 _PATIENCE = 20.0  # wall-clock seconds for each CPU second, on a machine that is busy with other things
 _START_SECONDS = 120.0
+_REMEDY = "docs/constrained-output.md has what is supported"
 
 
 class GrammarChecker:
-    """Checks grammars for one tokenizer. One asyncio loop owns it."""
+    """Checks grammars for one tokenizer. One asyncio loop owns it; a thread of its own talks to the child."""
 
     def __init__(self, tokenizer: Tokenizer, config: GrammarConfig) -> None:
-        self._tokenizer = tokenizer
         self._config = config
-        self._alone = asyncio.Lock()
-        self._child: asyncio.subprocess.Process | None = None
-        self._setup: bytes | None = None
+        self._compiler = _CompilerProcess(tokenizer, config)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sessile-grammars")
         self._verdicts: OrderedDict[bytes, str] = OrderedDict()  # error by digest; empty: good
 
     async def check(self, grammar: Grammar, vocab_size: int, field: str = "grammar") -> None:
@@ -50,77 +52,81 @@ class GrammarChecker:
         if error:
             raise RequestError(f"{field} cannot be used: {error}", field=field, remedy=_REMEDY)
 
-    async def aclose(self) -> None:
-        """End the child. The next check would start another."""
-        async with self._alone:
-            await self._end_child()
-
-    def kill(self) -> None:
-        """End the child without waiting for it."""
-        if self._child is not None and self._child.returncode is None:
-            self._child.kill()
+    def close(self) -> None:
+        """End the child and the thread; checks that wait fail."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._compiler.close()
 
     async def _error_of(self, grammar: Grammar, vocab_size: int) -> str:
         digest = blake3.blake3(msgspec.msgpack.encode(grammar)).digest()
-        async with self._alone:
-            if digest not in self._verdicts:
-                self._verdicts[digest] = await self._ask(grammar, vocab_size)
-                if len(self._verdicts) > _REMEMBERED:
-                    self._verdicts.popitem(last=False)
-            self._verdicts.move_to_end(digest)
-            return self._verdicts[digest]
+        error = self._verdicts.get(digest)
+        if error is None:
+            loop = asyncio.get_running_loop()
+            error = await loop.run_in_executor(self._thread, self._compiler.error_of, grammar, vocab_size)
+        self._verdicts[digest] = error
+        self._verdicts.move_to_end(digest)
+        if len(self._verdicts) > _REMEMBERED:
+            self._verdicts.popitem(last=False)
+        return error
 
-    async def _ask(self, grammar: Grammar, vocab_size: int) -> str:
-        """Have the child compile ``grammar``; it is ended if it does not answer, or if nobody waits any more."""
-        answered = False
-        try:
-            child = await self._started(vocab_size)
-            verdict = await _exchange(child, frame(grammar), self._config.compile_seconds * _PATIENCE)
-            answered = verdict is not None
-        finally:
-            if not answered:
-                await self._end_child()
+
+class _CompilerProcess:
+    """The child, from the side of the thread that waits for it."""
+
+    def __init__(self, tokenizer: Tokenizer, config: GrammarConfig) -> None:
+        self._tokenizer = tokenizer
+        self._config = config
+        self._child: subprocess.Popen[bytes] | None = None
+        self._setup: bytes | None = None
+
+    def error_of(self, grammar: Grammar, vocab_size: int) -> str:
+        """What is wrong with ``grammar``, empty for nothing. Waits for the child."""
+        child = self._started(vocab_size)
+        verdict = _exchange(child, frame(grammar), self._config.compile_seconds * _PATIENCE)
         if verdict is None:
+            self.close()
             return f"compiling it takes more than {self._config.compile_seconds} CPU seconds, or too much memory"
         return verdict.error
 
-    async def _started(self, vocab_size: int) -> asyncio.subprocess.Process:
-        if self._child is not None and self._child.returncode is None:
+    def close(self) -> None:
+        """End the child; the next grammar would start another."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+            child.wait()
+            for stream in (child.stdin, child.stdout):
+                with contextlib.suppress(OSError):  # what was not sent yet
+                    if stream is not None:
+                        stream.close()
+
+    def _started(self, vocab_size: int) -> subprocess.Popen[bytes]:
+        if self._child is not None:
             return self._child
         if self._setup is None:
-            vocabulary = await asyncio.to_thread(GrammarVocabulary.of, self._tokenizer, vocab_size)
-            self._setup = frame(CheckSetup(vocabulary, self._config))
-        self._child = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            f"{__package__}.grammar_check_worker",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
+            self._setup = frame(CheckSetup(GrammarVocabulary.of(self._tokenizer, vocab_size), self._config))
+        self._child = subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", f"{__package__}.grammar_check_worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         )
-        if await _exchange(self._child, self._setup, _START_SECONDS) is None:
+        if _exchange(self._child, self._setup, _START_SECONDS) is None:
+            self.close()
             raise RuntimeError("the process that compiles grammars does not start")
         return self._child
 
-    async def _end_child(self) -> None:
-        child, self._child = self._child, None
-        if child is not None:
-            with contextlib.suppress(ProcessLookupError):
-                child.kill()
-            await child.communicate()
 
-
-_REMEDY = "see docs/constrained-output.md for what is supported"
-
-
-async def _exchange(child: asyncio.subprocess.Process, request: bytes, seconds: float) -> Verdict | None:
-    """The child's answer; None if it ended, or did not answer in time."""
+def _exchange(child: subprocess.Popen[bytes], request: bytes, seconds: float) -> Verdict | None:
+    """The child's answer; None if it ended, or had to be ended since it did not answer in time."""
     assert child.stdin is not None and child.stdout is not None
+    watch = threading.Timer(seconds, child.kill)
+    watch.start()
     try:
-        async with asyncio.timeout(seconds):
-            child.stdin.write(request)
-            await child.stdin.drain()
-            (size,) = FRAME.unpack(await child.stdout.readexactly(FRAME.size))
-            return msgspec.msgpack.decode(await child.stdout.readexactly(size), type=Verdict)
-    except (TimeoutError, asyncio.IncompleteReadError, ConnectionError):
-        return None
+        child.stdin.write(request)
+        child.stdin.flush()
+        answer = read_frame(child.stdout)
+    except (OSError, ValueError):  # ended, or closed by another thread
+        answer = None
+    finally:
+        watch.cancel()
+    return None if answer is None else msgspec.msgpack.decode(answer, type=Verdict)

@@ -1,10 +1,9 @@
-"""How large a client's grammar may be, and what compiling and following it may cost."""
+"""How large a client's grammar may be, and what compiling it may cost."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-import llguidance
 import msgspec
 from msgspec import Meta
 
@@ -15,18 +14,10 @@ class GrammarConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Limits of what clients may ask answers to look like."""
 
     max_bytes: Annotated[int, Meta(ge=1, description="size of a schema, a regex or a grammar, at most")] = 262_144
-    max_depth: Annotated[int, Meta(ge=1, le=100, description="JSON nesting of a schema, at most")] = 64
+    max_depth: Annotated[int, Meta(ge=1, description="JSON nesting of a schema, at most")] = 64
     compile_seconds: Annotated[
         int, Meta(ge=1, description="CPU seconds that compiling one may take; beyond, the request is refused")
     ] = 3
-
-
-def parser_limits() -> llguidance.LLParserLimits:
-    """What bounds a step of a matcher: its lexer's fuel (about 14,000 a millisecond) and the parser's items.
-
-    Errors do not quote the parser's state: they reach clients.
-    """
-    return llguidance.LLParserLimits(step_lexer_fuel=200_000, step_max_items=50_000, verbose_errors=False)
 
 
 def oversize(grammar: Grammar, config: GrammarConfig) -> str | None:

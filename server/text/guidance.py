@@ -1,17 +1,27 @@
-"""Our grammars in the form that llguidance compiles."""
+"""llguidance's side: our grammars and vocabularies in its form, and its limits."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import llguidance
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from ...sessions.errors import RequestError
 from ..engine.grammar import Grammar, GrammarKind
+from .grammar_vocabulary import GrammarVocabulary
 
 # At each place where JSON allows whitespace, so much of it: small models otherwise get lost in it.
 _WHITESPACE = r"[\x20\x0A\x0D\x09]{1,40}"
+
+
+def parser_limits() -> llguidance.LLParserLimits:
+    """What bounds a step of a matcher: its lexer's fuel (about 14,000 a millisecond) and the parser's items.
+
+    Errors do not quote the parser's state: they reach clients.
+    """
+    return llguidance.LLParserLimits(step_lexer_fuel=200_000, step_max_items=50_000, verbose_errors=False)
 
 
 def guidance_text(grammar: Grammar) -> str:
@@ -55,5 +65,25 @@ def _lark_choice(text: str) -> str:
 def _lark_of_gbnf(text: str) -> str:
     try:
         return str(gbnf_to_lark(text))
-    except Exception as error:  # noqa: BLE001 - the converter raises what Python raises: ValueError, IndexError, …
+    except Exception as error:
         raise RequestError(f"the grammar is not GBNF: {error}") from error
+
+
+class _Wrapped:
+    """The attributes that llguidance reads of a tokenizer."""
+
+    def __init__(self, vocabulary: GrammarVocabulary, encode: Callable[[str], list[int]]) -> None:
+        self.tokens = vocabulary.tokens
+        self.eos_token_id = vocabulary.eos_token_ids[0]
+        self.bos_token_id: int | None = None
+        self.special_token_ids = vocabulary.special_token_ids
+        self._encode = encode
+
+    def __call__(self, text: bytes) -> list[int]:
+        return self._encode(text.decode())
+
+
+def guidance_tokenizer(vocabulary: GrammarVocabulary, encode: Callable[[str], list[int]]) -> llguidance.LLTokenizer:
+    """llguidance's tokenizer; it takes a quarter of a second. ``encode`` says which tokens forced text becomes."""
+    wrapper = llguidance.TokenizerWrapper(_Wrapped(vocabulary, encode))
+    return llguidance.LLTokenizer(wrapper, eos_token=vocabulary.eos_token_ids)
