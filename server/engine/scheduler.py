@@ -1,8 +1,9 @@
 """Which tokens of which turns the next step computes.
 
-There are no phases: a step is one budget of tokens. Running decodes come first, one token each; then prompts that are
-being computed, in chunks; then turns that wait are admitted. A turn that waits holds no blocks, so those that run can
-always go on: when the pool has none left, the turn that is last in order gives its blocks to the tree and waits again.
+There are no phases: a step is one budget of tokens. Running decodes come first, one token each, then drafts for them;
+then prompts that are being computed, in chunks; then turns that wait are admitted. A turn that waits holds no blocks,
+so those that run can always go on: when the pool has none left, the turn that is last in order gives its blocks to the
+tree and waits again. Drafts take only what is left over: they preempt nobody.
 
 A turn whose prefix is in a lower tier is admitted and *loads*: it has its blocks, but takes no part in steps until the
 I/O thread has filled them, or has given up; then it computes the rest.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 from collections.abc import Callable
+from typing import Protocol
 
 from ...sessions.cache.cost_model import Source
 from ...sessions.cache.prefix_cache import BlockCopy, PrefixCache
@@ -21,22 +23,58 @@ from ...sessions.cache.tiers import Tier
 from ...sessions.cache.token_key import common_prefix_tokens
 from .engine_config import EngineConfig
 from .kv_transfer import BlockLoad, FinishedLoad, KVTransfer
-from .messages import FinishReason, TokensBySource
+from .messages import FinishReason
+from .prompt_accounts import PromptAccounts, planned_tokens
 from .sequence import Sequence, SequenceState
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Chunk:
-    """Compute ``num_tokens`` tokens of ``sequence`` from ``start`` on."""
+    """Compute ``num_tokens`` tokens of ``sequence`` from ``start`` on, of which the last are ``drafts``: guesses that
+    stand behind the sequence's own tokens."""
 
     sequence: Sequence
     start: int
     num_tokens: int
+    drafts: tuple[int, ...] = ()
+
+    @property
+    def num_own_tokens(self) -> int:
+        return self.num_tokens - len(self.drafts)
 
     @property
     def reaches_end(self) -> bool:
-        """The last token is computed too, so the next one can be sampled."""
-        return self.start + self.num_tokens == self.sequence.num_tokens
+        """The sequence's last token is computed too, so the next one can be sampled."""
+        return self.start + self.num_own_tokens == self.sequence.num_tokens
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of logits that it yields."""
+        return 1 + len(self.drafts) if self.reaches_end else 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DraftRequest:
+    """Guess the next tokens of ``sequence``, at most ``most`` of them: more could not be used."""
+
+    sequence: Sequence
+    most: int
+
+
+class Drafter(Protocol):
+    """Guesses what decoding turns will say next."""
+
+    def draft(self, requests: list[DraftRequest], budget: int) -> list[tuple[int, ...]]:
+        """The guesses for each of ``requests``, none where that does not pay; at most ``budget`` tokens together."""
+        ...
+
+
+class NoDrafts:
+    """Guesses nothing."""
+
+    def draft(self, requests: list[DraftRequest], budget: int) -> list[tuple[int, ...]]:
+        """See ``Drafter``."""
+        return [() for _ in requests]
 
 
 @dataclasses.dataclass(slots=True)
@@ -65,10 +103,18 @@ class Scheduler:
     """Alone owns which turns wait, load and run. ``transfer`` None: there are no tiers below the device's."""
 
     def __init__(
-        self, config: EngineConfig, cache: PrefixCache, clock: Callable[[], float], transfer: KVTransfer | None = None
+        self,
+        config: EngineConfig,
+        cache: PrefixCache,
+        accounts: PromptAccounts,
+        clock: Callable[[], float],
+        transfer: KVTransfer | None = None,
+        drafter: Drafter | None = None,
     ) -> None:
         self._config = config
+        self._drafter = drafter if drafter is not None else NoDrafts()
         self._cache = cache
+        self._accounts = accounts
         self._transfer = transfer
         self._clock = clock
         self._waiting: list[Sequence] = []  # by rank
@@ -77,7 +123,6 @@ class Scheduler:
         self._did_not_fit: Sequence | None = None  # when it was tried last; nothing was given back since
         self._shared_with: dict[int, dict[int, int]] = {}  # orders of a running and a waiting turn -> tokens in common
         self.num_preemptions = 0
-        self.admitted_tokens = TokensBySource()  # of all turns since the start
 
     @property
     def running(self) -> tuple[Sequence, ...]:
@@ -102,6 +147,7 @@ class Scheduler:
         self._take_finished_loads()
         plan = StepPlan()
         self._plan_decodes(plan)
+        self._add_drafts(plan)
         budget = self._config.max_batch_tokens - plan.num_tokens
         if plan.chunks:
             budget = min(budget, self._config.max_prefill_tokens_while_decoding)
@@ -110,7 +156,8 @@ class Scheduler:
         return plan
 
     def complete(self, plan: StepPlan) -> dict[Sequence, list[int]]:
-        """Note that ``plan`` was computed and give full blocks to the tree.
+        """Note that ``plan`` was computed and give full blocks to the tree. Drafts are not taken for computed yet: what
+        follows is ``accept`` for each sequence that got tokens.
 
         Returns the sequences that go on with other blocks, since the tree had the same tokens already, and the indices
         of these blocks.
@@ -118,7 +165,7 @@ class Scheduler:
         replaced: dict[Sequence, list[int]] = {}
         for chunk in plan.chunks:
             sequence = chunk.sequence
-            sequence.num_computed = chunk.start + chunk.num_tokens
+            sequence.num_computed = chunk.start + chunk.num_own_tokens
             held = sequence.held
             assert held is not None
             if sequence.num_computed - held.num_cached_tokens >= self._cache.block_size:
@@ -127,6 +174,17 @@ class Scheduler:
                 if changed:
                     replaced[sequence] = changed
         return replaced
+
+    def accept(self, sequence: Sequence) -> bool:
+        """Note that the tokens which ``sequence`` got in a step, all but the last one, were computed in it as drafts.
+
+        Rejected drafts leave nothing: their KV is behind what is computed, and blocks reserved for them are given back.
+        Returns whether there were such blocks.
+        """
+        held = sequence.held
+        assert held is not None
+        sequence.num_computed = sequence.num_tokens - 1
+        return self._cache.shrink(held, sequence.num_tokens)
 
     def finish(self, sequence: Sequence, reason: FinishReason) -> None:
         """End a turn, running or waiting; what it computed stays cached."""
@@ -148,6 +206,27 @@ class Scheduler:
         for sequence in self.running:
             if sequence.state is SequenceState.RUNNING and sequence.is_decoding and self._make_room(sequence, plan):
                 plan.chunks.append(Chunk(sequence, sequence.num_computed, 1))
+
+    def _add_drafts(self, plan: StepPlan) -> None:
+        """Put drafts behind the decodes of ``plan``, as far as tokens and blocks are left over for them."""
+        budget = self._config.max_batch_tokens - plan.num_tokens
+        requests = [DraftRequest(chunk.sequence, chunk.sequence.num_tokens_left - 1) for chunk in plan.chunks]
+        if budget <= 0 or not requests:
+            return
+        for index, drafts in enumerate(self._drafter.draft(requests, budget)):
+            chunk = plan.chunks[index]
+            drafts = self._fit(chunk.sequence, drafts[: max(0, min(budget, requests[index].most))])
+            if drafts:
+                plan.chunks[index] = dataclasses.replace(chunk, num_tokens=1 + len(drafts), drafts=drafts)
+                budget -= len(drafts)
+
+    def _fit(self, sequence: Sequence, drafts: tuple[int, ...]) -> tuple[int, ...]:
+        """Reserve the blocks of ``drafts`` too; where the pool cannot give them, only those that fit are returned."""
+        held = sequence.held
+        assert held is not None
+        if self._cache.grow(held, sequence.num_tokens + len(drafts)):
+            return drafts
+        return drafts[: len(held.block_ids) * self._cache.block_size - sequence.num_tokens]
 
     def _make_room(self, sequence: Sequence, plan: StepPlan) -> bool:
         """Reserve the blocks of all tokens of ``sequence``; False if it was preempted itself."""
@@ -219,13 +298,13 @@ class Scheduler:
         match = self._cache.match(sequence.turn.cache_salt, key)
         wanted = [] if self._transfer is None else self._cache.content_keys_after(match, key)
         sources = self._plan_load(match, wanted, sequence.num_tokens)
-        if sources:
-            match = match.whole_blocks()  # the rest of its block is loaded with the others
+        used = match.whole_blocks() if sources else match  # the rest of its block is loaded with the others
         spare_blocks = len(self._running) + len(self._loading)
-        admitted = self._cache.admit(match, sequence.num_tokens, spare_blocks)
+        admitted = self._cache.admit(used, sequence.num_tokens, spare_blocks)
         if admitted is None:
             return False
         sequence.held, copy = admitted
+        self._expect(sequence, match, wanted, sources)
         if copy is not None:
             plan.copies.append(copy)
         sequence.num_computed = sequence.held.num_matched_tokens
@@ -248,26 +327,21 @@ class Scheduler:
             return []
         return self._transfer.plan(len(match.blocks), wanted, num_tokens)
 
+    def _expect(self, sequence: Sequence, match: Match, wanted: list[bytes], sources: list[Source]) -> None:
+        """Tell the accounts what is known of a turn's prompt."""
+
+        def found() -> int:
+            there = self._transfer.tiers.sources(wanted) if self._transfer is not None else []
+            return planned_tokens(match, there, self._cache.block_size)
+
+        self._accounts.expect(sequence, match, found, planned_tokens(match, sources, self._cache.block_size))
+
     def _run(self, sequence: Sequence, num_matched: int, loaded: dict[Tier, int]) -> None:
         """Let an admitted turn take part in steps."""
         sequence.state = SequenceState.RUNNING
         bisect.insort(self._running, sequence, key=_rank)
-        if sequence.tokens_by_source is None:
-            self._count_sources(sequence, num_matched, loaded)
-
-    def _count_sources(self, sequence: Sequence, num_matched: int, loaded: dict[Tier, int]) -> None:
-        """Once in a turn's life, at its first admission."""
-        device = min(num_matched, sequence.cached_on_arrival)
         tokens = {tier: blocks * self._cache.block_size for tier, blocks in loaded.items()}
-        sequence.tokens_by_source = TokensBySource(
-            device=device,
-            in_flight=num_matched - device,
-            host=tokens.get(Tier.HOST, 0),
-            disk=tokens.get(Tier.DISK, 0),
-            shared=tokens.get(Tier.SHARED, 0),
-            computed=sequence.num_prompt_tokens - num_matched - sum(tokens.values()),
-        )
-        self.admitted_tokens = self.admitted_tokens.plus(sequence.tokens_by_source)
+        self._accounts.count(sequence, num_matched, tokens)
 
     def _take_finished_loads(self) -> None:
         for load in self._transfer.finished() if self._transfer is not None else ():
@@ -312,7 +386,8 @@ class Scheduler:
         assert held is not None
         key = sequence.packed(held.num_cached_tokens, sequence.num_computed)
         self._cache.commit(held, key, sequence.num_computed)
-        if self._transfer is not None:
+        self._accounts.computed(sequence)
+        if self._transfer is not None and sequence.turn.persist:
             self._transfer.persist(held.content_keys, held.block_ids, held.num_matched_blocks)
         self._cache.release(held, sequence.packed(held.num_cached_tokens, sequence.num_computed), sequence.num_computed)
         sequence.held = None

@@ -40,6 +40,38 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _Persistence:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PersistenceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Persistence.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PERSISTENCE_UNSPECIFIED: _Persistence.ValueType  # 0
+    """As the server is configured."""
+    PERSISTENCE_NONE: _Persistence.ValueType  # 1
+    """Never."""
+    PERSISTENCE_ON_SUSPEND: _Persistence.ValueType  # 2
+    """When the session is suspended."""
+    PERSISTENCE_ON_IDLE: _Persistence.ValueType  # 3
+    """When it is suspended, or had no turn for a while."""
+    PERSISTENCE_ALWAYS: _Persistence.ValueType  # 4
+    """At the end of each turn."""
+
+class Persistence(_Persistence, metaclass=_PersistenceEnumTypeWrapper):
+    """When KV is written to the disk tier."""
+
+PERSISTENCE_UNSPECIFIED: Persistence.ValueType  # 0
+"""As the server is configured."""
+PERSISTENCE_NONE: Persistence.ValueType  # 1
+"""Never."""
+PERSISTENCE_ON_SUSPEND: Persistence.ValueType  # 2
+"""When the session is suspended."""
+PERSISTENCE_ON_IDLE: Persistence.ValueType  # 3
+"""When it is suspended, or had no turn for a while."""
+PERSISTENCE_ALWAYS: Persistence.ValueType  # 4
+"""At the end of each turn."""
+Global___Persistence: _TypeAlias = Persistence  # noqa: Y015
+
 class _SessionState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -140,6 +172,8 @@ class _FinishReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FinishRe
     """The model ended its turn, or a stop token or stop string did."""
     FINISH_REASON_LENGTH: _FinishReason.ValueType  # 2
     """max_tokens or the context's end was reached."""
+    FINISH_REASON_TOOL_CALLS: _FinishReason.ValueType  # 3
+    """The model ended its turn with tool calls."""
 
 class FinishReason(_FinishReason, metaclass=_FinishReasonEnumTypeWrapper):
     """Why a turn ended."""
@@ -150,6 +184,8 @@ FINISH_REASON_STOP: FinishReason.ValueType  # 1
 """The model ended its turn, or a stop token or stop string did."""
 FINISH_REASON_LENGTH: FinishReason.ValueType  # 2
 """max_tokens or the context's end was reached."""
+FINISH_REASON_TOOL_CALLS: FinishReason.ValueType  # 3
+"""The model ended its turn with tool calls."""
 Global___FinishReason: _TypeAlias = FinishReason  # noqa: Y015
 
 class _StopCause:
@@ -184,6 +220,110 @@ STOP_CAUSE_LENGTH: StopCause.ValueType  # 4
 """max_tokens or the context's end."""
 Global___StopCause: _TypeAlias = StopCause  # noqa: Y015
 
+class _MissCause:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _MissCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MissCause.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MISS_CAUSE_UNSPECIFIED: _MissCause.ValueType  # 0
+    """One that this version of the API has no word for."""
+    MISS_CAUSE_DIVERGED: _MissCause.ValueType  # 1
+    """The prompt differs from what was computed before."""
+    MISS_CAUSE_EVICTED: _MissCause.ValueType  # 2
+    """It was evicted for want of room."""
+    MISS_CAUSE_EXPIRED: _MissCause.ValueType  # 3
+    """The time for which it was to be kept had passed."""
+    MISS_CAUSE_NOT_PERSISTED: _MissCause.ValueType  # 4
+    """It was in memory when the engine or the server ended, and not persisted."""
+    MISS_CAUSE_CHEAPER_TO_COMPUTE: _MissCause.ValueType  # 5
+    """A slower tier has it, and computing was predicted to be faster."""
+    MISS_CAUSE_LATE: _MissCause.ValueType  # 6
+    """It did not come from its tier in time."""
+    MISS_CAUSE_LOST: _MissCause.ValueType  # 7
+    """It was damaged, or its tier has failed."""
+
+class MissCause(_MissCause, metaclass=_MissCauseEnumTypeWrapper):
+    """Why KV that this server has had was not there."""
+
+MISS_CAUSE_UNSPECIFIED: MissCause.ValueType  # 0
+"""One that this version of the API has no word for."""
+MISS_CAUSE_DIVERGED: MissCause.ValueType  # 1
+"""The prompt differs from what was computed before."""
+MISS_CAUSE_EVICTED: MissCause.ValueType  # 2
+"""It was evicted for want of room."""
+MISS_CAUSE_EXPIRED: MissCause.ValueType  # 3
+"""The time for which it was to be kept had passed."""
+MISS_CAUSE_NOT_PERSISTED: MissCause.ValueType  # 4
+"""It was in memory when the engine or the server ended, and not persisted."""
+MISS_CAUSE_CHEAPER_TO_COMPUTE: MissCause.ValueType  # 5
+"""A slower tier has it, and computing was predicted to be faster."""
+MISS_CAUSE_LATE: MissCause.ValueType  # 6
+"""It did not come from its tier in time."""
+MISS_CAUSE_LOST: MissCause.ValueType  # 7
+"""It was damaged, or its tier has failed."""
+Global___MissCause: _TypeAlias = MissCause  # noqa: Y015
+
+class _HintOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _HintOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_HintOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    HINT_OUTCOME_UNSPECIFIED: _HintOutcome.ValueType  # 0
+    """Never sent."""
+    HINT_OUTCOME_ACCEPTED: _HintOutcome.ValueType  # 1
+    """It holds as it was given."""
+    HINT_OUTCOME_CLIPPED: _HintOutcome.ValueType  # 2
+    """It holds in part: for a shorter time or fewer tokens."""
+    HINT_OUTCOME_REJECTED: _HintOutcome.ValueType  # 3
+    """It does not hold. A pin that its budget has no room for is RESOURCE_EXHAUSTED instead."""
+
+class HintOutcome(_HintOutcome, metaclass=_HintOutcomeEnumTypeWrapper):
+    """What became of a hint."""
+
+HINT_OUTCOME_UNSPECIFIED: HintOutcome.ValueType  # 0
+"""Never sent."""
+HINT_OUTCOME_ACCEPTED: HintOutcome.ValueType  # 1
+"""It holds as it was given."""
+HINT_OUTCOME_CLIPPED: HintOutcome.ValueType  # 2
+"""It holds in part: for a shorter time or fewer tokens."""
+HINT_OUTCOME_REJECTED: HintOutcome.ValueType  # 3
+"""It does not hold. A pin that its budget has no room for is RESOURCE_EXHAUSTED instead."""
+Global___HintOutcome: _TypeAlias = HintOutcome  # noqa: Y015
+
+class _Tier:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TierEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Tier.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TIER_UNSPECIFIED: _Tier.ValueType  # 0
+    """Not known."""
+    TIER_DEVICE: _Tier.ValueType  # 1
+    """The device's memory (a GPU's, or the engine's pool in RAM)."""
+    TIER_HOST: _Tier.ValueType  # 2
+    """The host tier."""
+    TIER_DISK: _Tier.ValueType  # 3
+    """The disk tier."""
+    TIER_SHARED: _Tier.ValueType  # 4
+    """The shared tier."""
+
+class Tier(_Tier, metaclass=_TierEnumTypeWrapper):
+    """Where KV lies."""
+
+TIER_UNSPECIFIED: Tier.ValueType  # 0
+"""Not known."""
+TIER_DEVICE: Tier.ValueType  # 1
+"""The device's memory (a GPU's, or the engine's pool in RAM)."""
+TIER_HOST: Tier.ValueType  # 2
+"""The host tier."""
+TIER_DISK: Tier.ValueType  # 3
+"""The disk tier."""
+TIER_SHARED: Tier.ValueType  # 4
+"""The shared tier."""
+Global___Tier: _TypeAlias = Tier  # noqa: Y015
+
 @_typing.final
 class Session(_message.Message):
     """A session at one version."""
@@ -203,6 +343,8 @@ class Session(_message.Message):
     PARENT_SESSION_ID_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
     UPDATED_AT_FIELD_NUMBER: _builtins.int
+    PERSISTENCE_FIELD_NUMBER: _builtins.int
+    SUSPENDED_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Names the session in every other call; made by the server."""
     tenant: _builtins.str
@@ -223,6 +365,8 @@ class Session(_message.Message):
     """The system prompt. Left out of lists."""
     parent_session_id: _builtins.str
     """The session it was forked from; empty if it was opened."""
+    suspended: _builtins.bool
+    """Whether it was suspended and has not run a turn since. It takes turns as before."""
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tool]:
         """The tools. Left out of lists."""
@@ -234,6 +378,10 @@ class Session(_message.Message):
     @_builtins.property
     def updated_at(self) -> _timestamp_pb2.Timestamp:
         """When it was changed last."""
+
+    @_builtins.property
+    def persistence(self) -> Global___PersistencePolicy:
+        """When its KV is written to the disk tier."""
 
     def __init__(
         self,
@@ -251,16 +399,48 @@ class Session(_message.Message):
         parent_session_id: _builtins.str = ...,
         created_at: _timestamp_pb2.Timestamp | None = ...,
         updated_at: _timestamp_pb2.Timestamp | None = ...,
+        persistence: Global___PersistencePolicy | None = ...,
+        suspended: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_system", b"_system", "created_at", b"created_at", "system", b"system", "updated_at", b"updated_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_system", b"_system", "created_at", b"created_at", "persistence", b"persistence", "system", b"system", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_system", b"_system", "busy", b"busy", "created_at", b"created_at", "model", b"model", "num_tokens", b"num_tokens", "num_turns", b"num_turns", "parent_session_id", b"parent_session_id", "session_id", b"session_id", "state", b"state", "system", b"system", "tenant", b"tenant", "tools", b"tools", "updated_at", b"updated_at", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_system", b"_system", "busy", b"busy", "created_at", b"created_at", "model", b"model", "num_tokens", b"num_tokens", "num_turns", b"num_turns", "parent_session_id", b"parent_session_id", "persistence", b"persistence", "session_id", b"session_id", "state", b"state", "suspended", b"suspended", "system", b"system", "tenant", b"tenant", "tools", b"tools", "updated_at", b"updated_at", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__system: _TypeAlias = _typing.Literal["system"]  # noqa: Y015
     _WhichOneofArgType__system: _TypeAlias = _typing.Literal["_system", b"_system"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__system) -> _WhichOneofReturnType__system | None: ...
 
 Global___Session: _TypeAlias = Session  # noqa: Y015
+
+@_typing.final
+class PersistencePolicy(_message.Message):
+    """When a session's KV is written to the disk tier, from which it comes back after a restart. The log is always on disk:
+    what is not persisted is computed again.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WHEN_FIELD_NUMBER: _builtins.int
+    IDLE_SECONDS_FIELD_NUMBER: _builtins.int
+    when: Global___Persistence.ValueType
+    """When."""
+    idle_seconds: _builtins.float
+    """With PERSISTENCE_ON_IDLE: after how many seconds without a turn. Left out: as the server is configured."""
+    def __init__(
+        self,
+        *,
+        when: Global___Persistence.ValueType = ...,
+        idle_seconds: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_idle_seconds", b"_idle_seconds", "idle_seconds", b"idle_seconds"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_idle_seconds", b"_idle_seconds", "idle_seconds", b"idle_seconds", "when", b"when"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__idle_seconds: _TypeAlias = _typing.Literal["idle_seconds"]  # noqa: Y015
+    _WhichOneofArgType__idle_seconds: _TypeAlias = _typing.Literal["_idle_seconds", b"_idle_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__idle_seconds) -> _WhichOneofReturnType__idle_seconds | None: ...
+
+Global___PersistencePolicy: _TypeAlias = PersistencePolicy  # noqa: Y015
 
 @_typing.final
 class Tool(_message.Message):
@@ -522,6 +702,26 @@ class SamplingParams(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class LogitBiasEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.int
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.int = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     TEMPERATURE_FIELD_NUMBER: _builtins.int
     TOP_K_FIELD_NUMBER: _builtins.int
     TOP_P_FIELD_NUMBER: _builtins.int
@@ -532,6 +732,11 @@ class SamplingParams(_message.Message):
     STOP_TOKEN_IDS_FIELD_NUMBER: _builtins.int
     IGNORE_EOS_FIELD_NUMBER: _builtins.int
     LOGPROBS_FIELD_NUMBER: _builtins.int
+    REPETITION_PENALTY_FIELD_NUMBER: _builtins.int
+    PRESENCE_PENALTY_FIELD_NUMBER: _builtins.int
+    FREQUENCY_PENALTY_FIELD_NUMBER: _builtins.int
+    LOGIT_BIAS_FIELD_NUMBER: _builtins.int
+    GRAMMAR_FIELD_NUMBER: _builtins.int
     temperature: _builtins.float
     """0 is greedy. Default 1."""
     top_k: _builtins.int
@@ -550,9 +755,23 @@ class SamplingParams(_message.Message):
     """Do not let the model's own end-of-turn tokens end the turn."""
     logprobs: _builtins.int
     """Report each token's log probability and those of this many alternatives (0 to 20). Default: report nothing."""
+    repetition_penalty: _builtins.float
+    """Divide the logits of tokens that the prompt or the answer has (multiply negative ones) by this; 1 (the default) is off."""
+    presence_penalty: _builtins.float
+    """Take this off the logits of tokens that the answer has; from -2 to 2. Default 0."""
+    frequency_penalty: _builtins.float
+    """Take this off the logits of tokens for each time that the answer has them; from -2 to 2. Default 0."""
     @_builtins.property
     def stop_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Tokens that end the turn, beside the model's own; at most 64."""
+
+    @_builtins.property
+    def logit_bias(self) -> _containers.ScalarMap[_builtins.int, _builtins.float]:
+        """Add these to the logits of these token ids, at most 1,024; from -100 to 100."""
+
+    @_builtins.property
+    def grammar(self) -> Global___Grammar:
+        """What the whole answer must look like."""
 
     def __init__(
         self,
@@ -567,11 +786,18 @@ class SamplingParams(_message.Message):
         stop_token_ids: _abc.Iterable[_builtins.int] | None = ...,
         ignore_eos: _builtins.bool = ...,
         logprobs: _builtins.int | None = ...,
+        repetition_penalty: _builtins.float | None = ...,
+        presence_penalty: _builtins.float | None = ...,
+        frequency_penalty: _builtins.float | None = ...,
+        logit_bias: _abc.Mapping[_builtins.int, _builtins.float] | None = ...,
+        grammar: Global___Grammar | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "_max_tokens", b"_max_tokens", "_min_p", b"_min_p", "_min_tokens", b"_min_tokens", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "logprobs", b"logprobs", "max_tokens", b"max_tokens", "min_p", b"min_p", "min_tokens", b"min_tokens", "seed", b"seed", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_frequency_penalty", b"_frequency_penalty", "_logprobs", b"_logprobs", "_max_tokens", b"_max_tokens", "_min_p", b"_min_p", "_min_tokens", b"_min_tokens", "_presence_penalty", b"_presence_penalty", "_repetition_penalty", b"_repetition_penalty", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "frequency_penalty", b"frequency_penalty", "grammar", b"grammar", "logprobs", b"logprobs", "max_tokens", b"max_tokens", "min_p", b"min_p", "min_tokens", b"min_tokens", "presence_penalty", b"presence_penalty", "repetition_penalty", b"repetition_penalty", "seed", b"seed", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "_max_tokens", b"_max_tokens", "_min_p", b"_min_p", "_min_tokens", b"_min_tokens", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "ignore_eos", b"ignore_eos", "logprobs", b"logprobs", "max_tokens", b"max_tokens", "min_p", b"min_p", "min_tokens", b"min_tokens", "seed", b"seed", "stop_token_ids", b"stop_token_ids", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_frequency_penalty", b"_frequency_penalty", "_logprobs", b"_logprobs", "_max_tokens", b"_max_tokens", "_min_p", b"_min_p", "_min_tokens", b"_min_tokens", "_presence_penalty", b"_presence_penalty", "_repetition_penalty", b"_repetition_penalty", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "frequency_penalty", b"frequency_penalty", "grammar", b"grammar", "ignore_eos", b"ignore_eos", "logit_bias", b"logit_bias", "logprobs", b"logprobs", "max_tokens", b"max_tokens", "min_p", b"min_p", "min_tokens", b"min_tokens", "presence_penalty", b"presence_penalty", "repetition_penalty", b"repetition_penalty", "seed", b"seed", "stop_token_ids", b"stop_token_ids", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__frequency_penalty: _TypeAlias = _typing.Literal["frequency_penalty"]  # noqa: Y015
+    _WhichOneofArgType__frequency_penalty: _TypeAlias = _typing.Literal["_frequency_penalty", b"_frequency_penalty"]  # noqa: Y015
     _WhichOneofReturnType__logprobs: _TypeAlias = _typing.Literal["logprobs"]  # noqa: Y015
     _WhichOneofArgType__logprobs: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs"]  # noqa: Y015
     _WhichOneofReturnType__max_tokens: _TypeAlias = _typing.Literal["max_tokens"]  # noqa: Y015
@@ -580,6 +806,10 @@ class SamplingParams(_message.Message):
     _WhichOneofArgType__min_p: _TypeAlias = _typing.Literal["_min_p", b"_min_p"]  # noqa: Y015
     _WhichOneofReturnType__min_tokens: _TypeAlias = _typing.Literal["min_tokens"]  # noqa: Y015
     _WhichOneofArgType__min_tokens: _TypeAlias = _typing.Literal["_min_tokens", b"_min_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__presence_penalty: _TypeAlias = _typing.Literal["presence_penalty"]  # noqa: Y015
+    _WhichOneofArgType__presence_penalty: _TypeAlias = _typing.Literal["_presence_penalty", b"_presence_penalty"]  # noqa: Y015
+    _WhichOneofReturnType__repetition_penalty: _TypeAlias = _typing.Literal["repetition_penalty"]  # noqa: Y015
+    _WhichOneofArgType__repetition_penalty: _TypeAlias = _typing.Literal["_repetition_penalty", b"_repetition_penalty"]  # noqa: Y015
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
     _WhichOneofReturnType__temperature: _TypeAlias = _typing.Literal["temperature"]  # noqa: Y015
@@ -589,6 +819,8 @@ class SamplingParams(_message.Message):
     _WhichOneofReturnType__top_p: _TypeAlias = _typing.Literal["top_p"]  # noqa: Y015
     _WhichOneofArgType__top_p: _TypeAlias = _typing.Literal["_top_p", b"_top_p"]  # noqa: Y015
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__frequency_penalty) -> _WhichOneofReturnType__frequency_penalty | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__logprobs) -> _WhichOneofReturnType__logprobs | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_tokens) -> _WhichOneofReturnType__max_tokens | None: ...
@@ -596,6 +828,10 @@ class SamplingParams(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__min_p) -> _WhichOneofReturnType__min_p | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__min_tokens) -> _WhichOneofReturnType__min_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__presence_penalty) -> _WhichOneofReturnType__presence_penalty | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__repetition_penalty) -> _WhichOneofReturnType__repetition_penalty | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
     @_typing.overload
@@ -608,6 +844,76 @@ class SamplingParams(_message.Message):
 Global___SamplingParams: _TypeAlias = SamplingParams  # noqa: Y015
 
 @_typing.final
+class Grammar(_message.Message):
+    """What an answer must look like. The turn ends where the grammar ends."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JSON_SCHEMA_FIELD_NUMBER: _builtins.int
+    JSON_OBJECT_FIELD_NUMBER: _builtins.int
+    REGEX_FIELD_NUMBER: _builtins.int
+    CHOICE_FIELD_NUMBER: _builtins.int
+    LARK_FIELD_NUMBER: _builtins.int
+    GBNF_FIELD_NUMBER: _builtins.int
+    json_schema: _builtins.str
+    """A JSON schema, as JSON; the order of its properties is that of the answer."""
+    json_object: _builtins.bool
+    """Any JSON object. True, or leave it out."""
+    regex: _builtins.str
+    """A regular expression for the whole answer, in Rust's syntax."""
+    lark: _builtins.str
+    """A grammar in llguidance's Lark."""
+    gbnf: _builtins.str
+    """A grammar in llama.cpp's GBNF."""
+    @_builtins.property
+    def choice(self) -> Global___Choice:
+        """One of these texts."""
+
+    def __init__(
+        self,
+        *,
+        json_schema: _builtins.str = ...,
+        json_object: _builtins.bool = ...,
+        regex: _builtins.str = ...,
+        choice: Global___Choice | None = ...,
+        lark: _builtins.str = ...,
+        gbnf: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["choice", b"choice", "form", b"form", "gbnf", b"gbnf", "json_object", b"json_object", "json_schema", b"json_schema", "lark", b"lark", "regex", b"regex"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["choice", b"choice", "form", b"form", "gbnf", b"gbnf", "json_object", b"json_object", "json_schema", b"json_schema", "lark", b"lark", "regex", b"regex"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_form: _TypeAlias = _typing.Literal["json_schema", "json_object", "regex", "choice", "lark", "gbnf"]  # noqa: Y015
+    _WhichOneofArgType_form: _TypeAlias = _typing.Literal["form", b"form"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_form) -> _WhichOneofReturnType_form | None: ...
+
+Global___Grammar: _TypeAlias = Grammar  # noqa: Y015
+
+@_typing.final
+class Choice(_message.Message):
+    """Texts to choose from."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """One or more."""
+
+    def __init__(
+        self,
+        *,
+        texts: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["texts", b"texts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Choice: _TypeAlias = Choice  # noqa: Y015
+
+@_typing.final
 class OpenRequest(_message.Message):
     """Open a session."""
 
@@ -618,6 +924,7 @@ class OpenRequest(_message.Message):
     SYSTEM_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    PERSISTENCE_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     """Whose it is to be; empty is a tenant like any other."""
     model: _builtins.str
@@ -632,6 +939,10 @@ class OpenRequest(_message.Message):
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tool]:
         """The tools of the whole session, at most 1,000."""
 
+    @_builtins.property
+    def persistence(self) -> Global___PersistencePolicy:
+        """When its KV is written to the disk tier. Left out: as the server is configured. Forks inherit it."""
+
     def __init__(
         self,
         *,
@@ -640,10 +951,11 @@ class OpenRequest(_message.Message):
         system: _builtins.str | None = ...,
         tools: _abc.Iterable[Global___Tool] | None = ...,
         request_id: _builtins.str = ...,
+        persistence: Global___PersistencePolicy | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_system", b"_system", "system", b"system"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_system", b"_system", "persistence", b"persistence", "system", b"system"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_system", b"_system", "model", b"model", "request_id", b"request_id", "system", b"system", "tenant", b"tenant", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_system", b"_system", "model", b"model", "persistence", b"persistence", "request_id", b"request_id", "system", b"system", "tenant", b"tenant", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__system: _TypeAlias = _typing.Literal["system"]  # noqa: Y015
     _WhichOneofArgType__system: _TypeAlias = _typing.Literal["_system", b"_system"]  # noqa: Y015
@@ -823,6 +1135,10 @@ class GenerateResponse(_message.Message):
 
     DELTA_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
+    REASONING_FIELD_NUMBER: _builtins.int
+    TOOL_CALL_STARTED_FIELD_NUMBER: _builtins.int
+    TOOL_CALL_ARGUMENTS_FIELD_NUMBER: _builtins.int
+    MALFORMED_CALL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def delta(self) -> Global___TextDelta:
         """New tokens and text."""
@@ -831,21 +1147,145 @@ class GenerateResponse(_message.Message):
     def finished(self) -> Global___TurnFinished:
         """The end of the turn; always the last event."""
 
+    @_builtins.property
+    def reasoning(self) -> Global___ReasoningDelta:
+        """Reasoning that became certain, where the model's format sets it apart. Its tokens come with a `delta`."""
+
+    @_builtins.property
+    def tool_call_started(self) -> Global___ToolCallStarted:
+        """The beginning of a tool call. Its tokens come with a `delta`."""
+
+    @_builtins.property
+    def tool_call_arguments(self) -> Global___ToolCallArguments:
+        """More of a tool call's arguments."""
+
+    @_builtins.property
+    def malformed_call(self) -> Global___MalformedCall:
+        """A tool call that does not keep to the model's format."""
+
     def __init__(
         self,
         *,
         delta: Global___TextDelta | None = ...,
         finished: Global___TurnFinished | None = ...,
+        reasoning: Global___ReasoningDelta | None = ...,
+        tool_call_started: Global___ToolCallStarted | None = ...,
+        tool_call_arguments: Global___ToolCallArguments | None = ...,
+        malformed_call: Global___MalformedCall | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "event", b"event", "finished", b"finished"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "event", b"event", "finished", b"finished", "malformed_call", b"malformed_call", "reasoning", b"reasoning", "tool_call_arguments", b"tool_call_arguments", "tool_call_started", b"tool_call_started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "event", b"event", "finished", b"finished"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "event", b"event", "finished", b"finished", "malformed_call", b"malformed_call", "reasoning", b"reasoning", "tool_call_arguments", b"tool_call_arguments", "tool_call_started", b"tool_call_started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["delta", "finished"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["delta", "finished", "reasoning", "tool_call_started", "tool_call_arguments", "malformed_call"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
 Global___GenerateResponse: _TypeAlias = GenerateResponse  # noqa: Y015
+
+@_typing.final
+class ReasoningDelta(_message.Message):
+    """New reasoning."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """All of them together are the reasoning."""
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReasoningDelta: _TypeAlias = ReasoningDelta  # noqa: Y015
+
+@_typing.final
+class ToolCallStarted(_message.Message):
+    """The beginning of a tool call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    index: _builtins.int
+    """Counts the turn's calls, from 0."""
+    id: _builtins.str
+    """Names the call; send its result under this id."""
+    name: _builtins.str
+    """The function."""
+    def __init__(
+        self,
+        *,
+        index: _builtins.int = ...,
+        id: _builtins.str = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "index", b"index", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolCallStarted: _TypeAlias = ToolCallStarted  # noqa: Y015
+
+@_typing.final
+class ToolCallArguments(_message.Message):
+    """A part of a tool call's arguments."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: _builtins.int
+    FRAGMENT_FIELD_NUMBER: _builtins.int
+    index: _builtins.int
+    """The call."""
+    fragment: _builtins.str
+    """All of a call's fragments together are its arguments, exactly as the model wrote them."""
+    def __init__(
+        self,
+        *,
+        index: _builtins.int = ...,
+        fragment: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fragment", b"fragment", "index", b"index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolCallArguments: _TypeAlias = ToolCallArguments  # noqa: Y015
+
+@_typing.final
+class MalformedCall(_message.Message):
+    """A tool call that cannot be read."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """What the model wrote."""
+    reason: _builtins.str
+    """What is wrong with it."""
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MalformedCall: _TypeAlias = MalformedCall  # noqa: Y015
 
 @_typing.final
 class TextDelta(_message.Message):
@@ -931,6 +1371,7 @@ class TurnFinished(_message.Message):
     NUM_TOKENS_FIELD_NUMBER: _builtins.int
     TOKENS_COMMITTED_FIELD_NUMBER: _builtins.int
     REPLAYED_FIELD_NUMBER: _builtins.int
+    TOOL_CALLS_FIELD_NUMBER: _builtins.int
     finish_reason: Global___FinishReason.ValueType
     """Why it ended."""
     stop_cause: Global___StopCause.ValueType
@@ -949,6 +1390,10 @@ class TurnFinished(_message.Message):
     def usage(self) -> Global___Usage:
         """What it cost."""
 
+    @_builtins.property
+    def tool_calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolCall]:
+        """The tool calls that the answer makes, in its order."""
+
     def __init__(
         self,
         *,
@@ -960,10 +1405,11 @@ class TurnFinished(_message.Message):
         num_tokens: _builtins.int = ...,
         tokens_committed: _builtins.int = ...,
         replayed: _builtins.bool = ...,
+        tool_calls: _abc.Iterable[Global___ToolCall] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "num_tokens", b"num_tokens", "replayed", b"replayed", "stop_cause", b"stop_cause", "tokens_committed", b"tokens_committed", "turn", b"turn", "usage", b"usage", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "num_tokens", b"num_tokens", "replayed", b"replayed", "stop_cause", b"stop_cause", "tokens_committed", b"tokens_committed", "tool_calls", b"tool_calls", "turn", b"turn", "usage", b"usage", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -985,6 +1431,8 @@ class Usage(_message.Message):
     DRAFTED_TOKENS_FIELD_NUMBER: _builtins.int
     ACCEPTED_TOKENS_FIELD_NUMBER: _builtins.int
     PREEMPTIONS_FIELD_NUMBER: _builtins.int
+    REUSABLE_TOKENS_FIELD_NUMBER: _builtins.int
+    MISS_FIELD_NUMBER: _builtins.int
     prompt_tokens: _builtins.int
     """Tokens of the whole prompt: the log and the new input."""
     completion_tokens: _builtins.int
@@ -1003,9 +1451,15 @@ class Usage(_message.Message):
     """Of these, tokens that were right."""
     preemptions: _builtins.int
     """How often the turn had to make room for others."""
+    reusable_tokens: _builtins.int
+    """Of the prompt's tokens, those whose KV this server has had before and could have kept."""
     @_builtins.property
     def prompt_tokens_by_source(self) -> Global___TokensBySource:
         """Where the prompt's tokens came from; the parts sum to prompt_tokens."""
+
+    @_builtins.property
+    def miss(self) -> Global___Miss:
+        """Why some of them were computed all the same. Left out if none were."""
 
     def __init__(
         self,
@@ -1020,14 +1474,80 @@ class Usage(_message.Message):
         drafted_tokens: _builtins.int = ...,
         accepted_tokens: _builtins.int = ...,
         preemptions: _builtins.int = ...,
+        reusable_tokens: _builtins.int = ...,
+        miss: Global___Miss | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["prompt_tokens_by_source", b"prompt_tokens_by_source"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["miss", b"miss", "prompt_tokens_by_source", b"prompt_tokens_by_source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_tokens", b"accepted_tokens", "completion_tokens", b"completion_tokens", "decode_seconds", b"decode_seconds", "drafted_tokens", b"drafted_tokens", "load_seconds", b"load_seconds", "preemptions", b"preemptions", "prefill_seconds", b"prefill_seconds", "prompt_tokens", b"prompt_tokens", "prompt_tokens_by_source", b"prompt_tokens_by_source", "queue_seconds", b"queue_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_tokens", b"accepted_tokens", "completion_tokens", b"completion_tokens", "decode_seconds", b"decode_seconds", "drafted_tokens", b"drafted_tokens", "load_seconds", b"load_seconds", "miss", b"miss", "preemptions", b"preemptions", "prefill_seconds", b"prefill_seconds", "prompt_tokens", b"prompt_tokens", "prompt_tokens_by_source", b"prompt_tokens_by_source", "queue_seconds", b"queue_seconds", "reusable_tokens", b"reusable_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Usage: _TypeAlias = Usage  # noqa: Y015
+
+@_typing.final
+class Miss(_message.Message):
+    """Why tokens were computed whose KV could have been reused."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKENS_FIELD_NUMBER: _builtins.int
+    FIRST_DIVERGENT_TOKEN_FIELD_NUMBER: _builtins.int
+    RULE_FIELD_NUMBER: _builtins.int
+    EXPLANATION_FIELD_NUMBER: _builtins.int
+    first_divergent_token: _builtins.int
+    """The first token at which the prompt leaves what was computed before, where that is the cause."""
+    rule: _builtins.str
+    """The rule of prompt-lint that explains it, such as "PL101"; empty for none."""
+    explanation: _builtins.str
+    """The reason, in words."""
+    @_builtins.property
+    def tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___MissedTokens]:
+        """How many, by cause."""
+
+    def __init__(
+        self,
+        *,
+        tokens: _abc.Iterable[Global___MissedTokens] | None = ...,
+        first_divergent_token: _builtins.int | None = ...,
+        rule: _builtins.str = ...,
+        explanation: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_first_divergent_token", b"_first_divergent_token", "first_divergent_token", b"first_divergent_token"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_divergent_token", b"_first_divergent_token", "explanation", b"explanation", "first_divergent_token", b"first_divergent_token", "rule", b"rule", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__first_divergent_token: _TypeAlias = _typing.Literal["first_divergent_token"]  # noqa: Y015
+    _WhichOneofArgType__first_divergent_token: _TypeAlias = _typing.Literal["_first_divergent_token", b"_first_divergent_token"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__first_divergent_token) -> _WhichOneofReturnType__first_divergent_token | None: ...
+
+Global___Miss: _TypeAlias = Miss  # noqa: Y015
+
+@_typing.final
+class MissedTokens(_message.Message):
+    """Tokens computed again for one cause."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CAUSE_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    cause: Global___MissCause.ValueType
+    """The cause."""
+    tokens: _builtins.int
+    """How many."""
+    def __init__(
+        self,
+        *,
+        cause: Global___MissCause.ValueType = ...,
+        tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MissedTokens: _TypeAlias = MissedTokens  # noqa: Y015
 
 @_typing.final
 class TokensBySource(_message.Message):
@@ -1370,3 +1890,852 @@ class ListResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListResponse: _TypeAlias = ListResponse  # noqa: Y015
+
+@_typing.final
+class Hint(_message.Message):
+    """What is going to happen in a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOOL_WAIT_FIELD_NUMBER: _builtins.int
+    RETAIN_FIELD_NUMBER: _builtins.int
+    WILL_BRANCH_FIELD_NUMBER: _builtins.int
+    EXPECTED_OUTPUT_FIELD_NUMBER: _builtins.int
+    FINAL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tool_wait(self) -> Global___ToolWait:
+        """The session waits for a tool."""
+
+    @_builtins.property
+    def retain(self) -> Global___Retain:
+        """Keep its KV."""
+
+    @_builtins.property
+    def will_branch(self) -> Global___WillBranch:
+        """It will be forked."""
+
+    @_builtins.property
+    def expected_output(self) -> Global___ExpectedOutput:
+        """What the next answer will be like."""
+
+    @_builtins.property
+    def final(self) -> Global___Final:
+        """The next turn is the last, or there is none."""
+
+    def __init__(
+        self,
+        *,
+        tool_wait: Global___ToolWait | None = ...,
+        retain: Global___Retain | None = ...,
+        will_branch: Global___WillBranch | None = ...,
+        expected_output: Global___ExpectedOutput | None = ...,
+        final: Global___Final | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expected_output", b"expected_output", "final", b"final", "kind", b"kind", "retain", b"retain", "tool_wait", b"tool_wait", "will_branch", b"will_branch"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_output", b"expected_output", "final", b"final", "kind", b"kind", "retain", b"retain", "tool_wait", b"tool_wait", "will_branch", b"will_branch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["tool_wait", "retain", "will_branch", "expected_output", "final"]  # noqa: Y015
+    _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
+
+Global___Hint: _TypeAlias = Hint  # noqa: Y015
+
+@_typing.final
+class ToolWait(_message.Message):
+    """The session waits for a tool: its KV keeps its place for as long as that is expected to take. The server also learns
+    how long each tool takes, and goes by that where no hint says otherwise. Holds until the next turn.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOOL_FIELD_NUMBER: _builtins.int
+    P50_SECONDS_FIELD_NUMBER: _builtins.int
+    P95_SECONDS_FIELD_NUMBER: _builtins.int
+    tool: _builtins.str
+    """The tool's name. Without times, what was observed of it counts."""
+    p50_seconds: _builtins.float
+    """Seconds within which half of its results come."""
+    p95_seconds: _builtins.float
+    """Seconds within which 95% of its results come; at least p50_seconds. Left out: four times p50_seconds."""
+    def __init__(
+        self,
+        *,
+        tool: _builtins.str = ...,
+        p50_seconds: _builtins.float | None = ...,
+        p95_seconds: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_p50_seconds", b"_p50_seconds", "_p95_seconds", b"_p95_seconds", "p50_seconds", b"p50_seconds", "p95_seconds", b"p95_seconds"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_p50_seconds", b"_p50_seconds", "_p95_seconds", b"_p95_seconds", "p50_seconds", b"p50_seconds", "p95_seconds", b"p95_seconds", "tool", b"tool"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__p50_seconds: _TypeAlias = _typing.Literal["p50_seconds"]  # noqa: Y015
+    _WhichOneofArgType__p50_seconds: _TypeAlias = _typing.Literal["_p50_seconds", b"_p50_seconds"]  # noqa: Y015
+    _WhichOneofReturnType__p95_seconds: _TypeAlias = _typing.Literal["p95_seconds"]  # noqa: Y015
+    _WhichOneofArgType__p95_seconds: _TypeAlias = _typing.Literal["_p95_seconds", b"_p95_seconds"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__p50_seconds) -> _WhichOneofReturnType__p50_seconds | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__p95_seconds) -> _WhichOneofReturnType__p95_seconds | None: ...
+
+Global___ToolWait: _TypeAlias = ToolWait  # noqa: Y015
+
+@_typing.final
+class Retain(_message.Message):
+    """Keep the session's KV, as it is and as it grows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TTL_SECONDS_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    HARD_FIELD_NUMBER: _builtins.int
+    ttl_seconds: _builtins.float
+    """For so many seconds from now. Left out: until the session is closed. 0: no longer; takes an earlier one back."""
+    priority: _builtins.int
+    """Under pressure, lower priorities go first; 0 is that of a session without a hint. From -100 to 100."""
+    hard: _builtins.bool
+    """Never evict it from the device while it holds. Bounded by a budget: what exceeds it is clipped or refused."""
+    def __init__(
+        self,
+        *,
+        ttl_seconds: _builtins.float | None = ...,
+        priority: _builtins.int = ...,
+        hard: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ttl_seconds", b"_ttl_seconds", "ttl_seconds", b"ttl_seconds"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ttl_seconds", b"_ttl_seconds", "hard", b"hard", "priority", b"priority", "ttl_seconds", b"ttl_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__ttl_seconds: _TypeAlias = _typing.Literal["ttl_seconds"]  # noqa: Y015
+    _WhichOneofArgType__ttl_seconds: _TypeAlias = _typing.Literal["_ttl_seconds", b"_ttl_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ttl_seconds) -> _WhichOneofReturnType__ttl_seconds | None: ...
+
+Global___Retain: _TypeAlias = Retain  # noqa: Y015
+
+@_typing.final
+class WillBranch(_message.Message):
+    """The session will be forked at the end of its present log: that is kept until the forks are made, for ten minutes at
+    most.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BRANCHES_FIELD_NUMBER: _builtins.int
+    branches: _builtins.int
+    """How many forks, from 1 to 1,000."""
+    def __init__(
+        self,
+        *,
+        branches: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["branches", b"branches"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WillBranch: _TypeAlias = WillBranch  # noqa: Y015
+
+@_typing.final
+class ExpectedOutput(_message.Message):
+    """What the next answer will be like, such as the file that an edit starts from. It is used to draft tokens, which are
+    verified: the answer is the same without it. Holds for one turn.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """At most 1,000,000 characters."""
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExpectedOutput: _TypeAlias = ExpectedOutput  # noqa: Y015
+
+@_typing.final
+class Final(_message.Message):
+    """The next turn is the last: its KV is let go of when it ends. If none runs, now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Final: _TypeAlias = Final  # noqa: Y015
+
+@_typing.final
+class HintRequest(_message.Message):
+    """Give a hint."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    HINT_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session."""
+    tenant: _builtins.str
+    """Whose it is."""
+    expected_version: _builtins.int
+    """Refuse with ABORTED unless the session is at this version. Left out: do not check."""
+    request_id: _builtins.str
+    """As in OpenRequest. A hint may as well be sent twice without one."""
+    @_builtins.property
+    def hint(self) -> Global___Hint:
+        """The hint."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        tenant: _builtins.str = ...,
+        expected_version: _builtins.int | None = ...,
+        request_id: _builtins.str = ...,
+        hint: Global___Hint | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "expected_version", b"expected_version", "hint", b"hint"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "expected_version", b"expected_version", "hint", b"hint", "request_id", b"request_id", "session_id", b"session_id", "tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expected_version: _TypeAlias = _typing.Literal["expected_version"]  # noqa: Y015
+    _WhichOneofArgType__expected_version: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_version) -> _WhichOneofReturnType__expected_version | None: ...
+
+Global___HintRequest: _TypeAlias = HintRequest  # noqa: Y015
+
+@_typing.final
+class HintResponse(_message.Message):
+    """The answer to Hint."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    PINNED_TOKENS_FIELD_NUMBER: _builtins.int
+    EXPIRES_IN_SECONDS_FIELD_NUMBER: _builtins.int
+    outcome: Global___HintOutcome.ValueType
+    """What became of it."""
+    reason: _builtins.str
+    """Why it was clipped or rejected, in words; empty if it was accepted."""
+    pinned_tokens: _builtins.int
+    """Tokens whose KV it keeps in its place at the moment."""
+    expires_in_seconds: _builtins.float
+    """For how many seconds from now it holds. Left out: no time limits it."""
+    def __init__(
+        self,
+        *,
+        outcome: Global___HintOutcome.ValueType = ...,
+        reason: _builtins.str = ...,
+        pinned_tokens: _builtins.int = ...,
+        expires_in_seconds: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expires_in_seconds", b"_expires_in_seconds", "expires_in_seconds", b"expires_in_seconds"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_in_seconds", b"_expires_in_seconds", "expires_in_seconds", b"expires_in_seconds", "outcome", b"outcome", "pinned_tokens", b"pinned_tokens", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expires_in_seconds: _TypeAlias = _typing.Literal["expires_in_seconds"]  # noqa: Y015
+    _WhichOneofArgType__expires_in_seconds: _TypeAlias = _typing.Literal["_expires_in_seconds", b"_expires_in_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expires_in_seconds) -> _WhichOneofReturnType__expires_in_seconds | None: ...
+
+Global___HintResponse: _TypeAlias = HintResponse  # noqa: Y015
+
+@_typing.final
+class SuspendRequest(_message.Message):
+    """Suspend a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session. A turn that runs in it is not disturbed: FAILED_PRECONDITION."""
+    tenant: _builtins.str
+    """Whose it is."""
+    expected_version: _builtins.int
+    """Refuse with ABORTED unless the session is at this version. Left out: do not check."""
+    request_id: _builtins.str
+    """As in OpenRequest."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        tenant: _builtins.str = ...,
+        expected_version: _builtins.int | None = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "expected_version", b"expected_version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "expected_version", b"expected_version", "request_id", b"request_id", "session_id", b"session_id", "tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expected_version: _TypeAlias = _typing.Literal["expected_version"]  # noqa: Y015
+    _WhichOneofArgType__expected_version: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_version) -> _WhichOneofReturnType__expected_version | None: ...
+
+Global___SuspendRequest: _TypeAlias = SuspendRequest  # noqa: Y015
+
+@_typing.final
+class SuspendResponse(_message.Message):
+    """The answer to Suspend."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    TOKENS_BY_TIER_FIELD_NUMBER: _builtins.int
+    DEVICE_BLOCKS_FREED_FIELD_NUMBER: _builtins.int
+    device_blocks_freed: _builtins.int
+    """Blocks of the device that were given back. What other sessions share stays."""
+    @_builtins.property
+    def session(self) -> Global___Session:
+        """The session, suspended."""
+
+    @_builtins.property
+    def tokens_by_tier(self) -> Global___TokensByTier:
+        """Where the tokens of its log are now; those in no tier would be computed again."""
+
+    def __init__(
+        self,
+        *,
+        session: Global___Session | None = ...,
+        tokens_by_tier: Global___TokensByTier | None = ...,
+        device_blocks_freed: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session", "tokens_by_tier", b"tokens_by_tier"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_blocks_freed", b"device_blocks_freed", "session", b"session", "tokens_by_tier", b"tokens_by_tier"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SuspendResponse: _TypeAlias = SuspendResponse  # noqa: Y015
+
+@_typing.final
+class TokensByTier(_message.Message):
+    """Tokens by the fastest tier that has their KV."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICE_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    DISK_FIELD_NUMBER: _builtins.int
+    SHARED_FIELD_NUMBER: _builtins.int
+    device: _builtins.int
+    """The device's memory."""
+    host: _builtins.int
+    """The host tier."""
+    disk: _builtins.int
+    """The disk tier."""
+    shared: _builtins.int
+    """The shared tier."""
+    def __init__(
+        self,
+        *,
+        device: _builtins.int = ...,
+        host: _builtins.int = ...,
+        disk: _builtins.int = ...,
+        shared: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "disk", b"disk", "host", b"host", "shared", b"shared"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokensByTier: _TypeAlias = TokensByTier  # noqa: Y015
+
+@_typing.final
+class ResumeRequest(_message.Message):
+    """Resume a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session."""
+    tenant: _builtins.str
+    """Whose it is."""
+    expected_version: _builtins.int
+    """Refuse with ABORTED unless the session is at this version. Left out: do not check."""
+    request_id: _builtins.str
+    """As in OpenRequest."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        tenant: _builtins.str = ...,
+        expected_version: _builtins.int | None = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "expected_version", b"expected_version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "expected_version", b"expected_version", "request_id", b"request_id", "session_id", b"session_id", "tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expected_version: _TypeAlias = _typing.Literal["expected_version"]  # noqa: Y015
+    _WhichOneofArgType__expected_version: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_version) -> _WhichOneofReturnType__expected_version | None: ...
+
+Global___ResumeRequest: _TypeAlias = ResumeRequest  # noqa: Y015
+
+@_typing.final
+class ResumeResponse(_message.Message):
+    """The answer to Resume."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    ESTIMATE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def session(self) -> Global___Session:
+        """The session."""
+
+    @_builtins.property
+    def estimate(self) -> Global___ResumeEstimate:
+        """What its next turn can expect."""
+
+    def __init__(
+        self,
+        *,
+        session: Global___Session | None = ...,
+        estimate: Global___ResumeEstimate | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "session", b"session"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeResponse: _TypeAlias = ResumeResponse  # noqa: Y015
+
+@_typing.final
+class ResumeEstimate(_message.Message):
+    """What it takes to have a session's KV on the device again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKENS_BY_TIER_FIELD_NUMBER: _builtins.int
+    TOKENS_TO_COMPUTE_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    tokens_to_compute: _builtins.int
+    """Tokens that will be computed: no tier has them, or computing is faster."""
+    seconds: _builtins.float
+    """For how long, from now, by what was measured on this machine."""
+    @_builtins.property
+    def tokens_by_tier(self) -> Global___TokensByTier:
+        """Where the tokens of its log are at the moment."""
+
+    def __init__(
+        self,
+        *,
+        tokens_by_tier: Global___TokensByTier | None = ...,
+        tokens_to_compute: _builtins.int = ...,
+        seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["tokens_by_tier", b"tokens_by_tier"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["seconds", b"seconds", "tokens_by_tier", b"tokens_by_tier", "tokens_to_compute", b"tokens_to_compute"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeEstimate: _TypeAlias = ResumeEstimate  # noqa: Y015
+
+@_typing.final
+class WatchRequest(_message.Message):
+    """Watch sessions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session; empty: all of the tenant."""
+    tenant: _builtins.str
+    """Whose."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        tenant: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id", "tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchRequest: _TypeAlias = WatchRequest  # noqa: Y015
+
+@_typing.final
+class WatchResponse(_message.Message):
+    """One event."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TURN_STARTED_FIELD_NUMBER: _builtins.int
+    TURN_FINISHED_FIELD_NUMBER: _builtins.int
+    TURN_FAILED_FIELD_NUMBER: _builtins.int
+    DEMOTED_FIELD_NUMBER: _builtins.int
+    LOADED_FIELD_NUMBER: _builtins.int
+    EVICTED_FIELD_NUMBER: _builtins.int
+    EXPIRED_FIELD_NUMBER: _builtins.int
+    MISS_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
+    STARTED_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """In which session; empty if that is not known, and for `lost`."""
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """When it happened."""
+
+    @_builtins.property
+    def turn_started(self) -> Global___TurnStarted:
+        """A turn or an append began."""
+
+    @_builtins.property
+    def turn_finished(self) -> Global___TurnFinished:
+        """A turn ended, and is on disk."""
+
+    @_builtins.property
+    def turn_failed(self) -> Global___TurnFailed:
+        """A turn ended without a result."""
+
+    @_builtins.property
+    def demoted(self) -> Global___KvMoved:
+        """KV went to a slower tier."""
+
+    @_builtins.property
+    def loaded(self) -> Global___KvMoved:
+        """KV came to the device."""
+
+    @_builtins.property
+    def evicted(self) -> Global___KvMoved:
+        """KV was dropped for want of room."""
+
+    @_builtins.property
+    def expired(self) -> Global___KvMoved:
+        """A retention ended."""
+
+    @_builtins.property
+    def miss(self) -> Global___Miss:
+        """A turn computed what could have been reused."""
+
+    @_builtins.property
+    def lost(self) -> Global___EventsLost:
+        """Events were lost here: the watcher was too slow."""
+
+    @_builtins.property
+    def started(self) -> Global___WatchStarted:
+        """The watch has begun: what happens from now on is told. Always the first event."""
+
+    def __init__(
+        self,
+        *,
+        at: _timestamp_pb2.Timestamp | None = ...,
+        session_id: _builtins.str = ...,
+        turn_started: Global___TurnStarted | None = ...,
+        turn_finished: Global___TurnFinished | None = ...,
+        turn_failed: Global___TurnFailed | None = ...,
+        demoted: Global___KvMoved | None = ...,
+        loaded: Global___KvMoved | None = ...,
+        evicted: Global___KvMoved | None = ...,
+        expired: Global___KvMoved | None = ...,
+        miss: Global___Miss | None = ...,
+        lost: Global___EventsLost | None = ...,
+        started: Global___WatchStarted | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "demoted", b"demoted", "event", b"event", "evicted", b"evicted", "expired", b"expired", "loaded", b"loaded", "lost", b"lost", "miss", b"miss", "started", b"started", "turn_failed", b"turn_failed", "turn_finished", b"turn_finished", "turn_started", b"turn_started"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "demoted", b"demoted", "event", b"event", "evicted", b"evicted", "expired", b"expired", "loaded", b"loaded", "lost", b"lost", "miss", b"miss", "session_id", b"session_id", "started", b"started", "turn_failed", b"turn_failed", "turn_finished", b"turn_finished", "turn_started", b"turn_started"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["turn_started", "turn_finished", "turn_failed", "demoted", "loaded", "evicted", "expired", "miss", "lost", "started"]  # noqa: Y015
+    _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
+
+Global___WatchResponse: _TypeAlias = WatchResponse  # noqa: Y015
+
+@_typing.final
+class WatchStarted(_message.Message):
+    """The beginning of a watch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchStarted: _TypeAlias = WatchStarted  # noqa: Y015
+
+@_typing.final
+class TurnStarted(_message.Message):
+    """The beginning of a turn."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """The version that it changes."""
+    prompt_tokens: _builtins.int
+    """Tokens of its prompt."""
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        prompt_tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["prompt_tokens", b"prompt_tokens", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TurnStarted: _TypeAlias = TurnStarted  # noqa: Y015
+
+@_typing.final
+class TurnFailed(_message.Message):
+    """A turn without a result. The session is as it was."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """The reason of the error, as in ErrorInfo; "CANCELLED" if the caller ended it."""
+    message: _builtins.str
+    """The error, in words."""
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TurnFailed: _TypeAlias = TurnFailed  # noqa: Y015
+
+@_typing.final
+class KvMoved(_message.Message):
+    """KV that moved between tiers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKENS_FIELD_NUMBER: _builtins.int
+    TIER_FIELD_NUMBER: _builtins.int
+    tokens: _builtins.int
+    """How many tokens."""
+    tier: Global___Tier.ValueType
+    """The tier that they came to, or that they were dropped from."""
+    def __init__(
+        self,
+        *,
+        tokens: _builtins.int = ...,
+        tier: Global___Tier.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tier", b"tier", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KvMoved: _TypeAlias = KvMoved  # noqa: Y015
+
+@_typing.final
+class EventsLost(_message.Message):
+    """Events that a slow watcher missed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    events: _builtins.int
+    """How many."""
+    def __init__(
+        self,
+        *,
+        events: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EventsLost: _TypeAlias = EventsLost  # noqa: Y015
+
+@_typing.final
+class ExportRequest(_message.Message):
+    """Export a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
+    WITHOUT_KV_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session. A turn that runs in it is not part of the file."""
+    tenant: _builtins.str
+    """Whose it is. The file is bound to this tenant."""
+    expected_version: _builtins.int
+    """Refuse with ABORTED unless the session is at this version. Left out: do not check."""
+    without_kv: _builtins.bool
+    """Leave the KV out: a small file, whose tokens are computed again where it is imported."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        tenant: _builtins.str = ...,
+        expected_version: _builtins.int | None = ...,
+        without_kv: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "expected_version", b"expected_version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "expected_version", b"expected_version", "session_id", b"session_id", "tenant", b"tenant", "without_kv", b"without_kv"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expected_version: _TypeAlias = _typing.Literal["expected_version"]  # noqa: Y015
+    _WhichOneofArgType__expected_version: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_version) -> _WhichOneofReturnType__expected_version | None: ...
+
+Global___ExportRequest: _TypeAlias = ExportRequest  # noqa: Y015
+
+@_typing.final
+class ExportResponse(_message.Message):
+    """A part of the file."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHUNK_FIELD_NUMBER: _builtins.int
+    chunk: _builtins.bytes
+    """All chunks together are the file."""
+    def __init__(
+        self,
+        *,
+        chunk: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportResponse: _TypeAlias = ExportResponse  # noqa: Y015
+
+@_typing.final
+class ImportRequest(_message.Message):
+    """A part of an import. The first has the header, the others the file."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    CHUNK_FIELD_NUMBER: _builtins.int
+    chunk: _builtins.bytes
+    """All chunks together are the file."""
+    @_builtins.property
+    def header(self) -> Global___ImportHeader:
+        """What to do with the file."""
+
+    def __init__(
+        self,
+        *,
+        header: Global___ImportHeader | None = ...,
+        chunk: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "header", b"header", "part", b"part"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "header", b"header", "part", b"part"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["header", "chunk"]  # noqa: Y015
+    _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
+
+Global___ImportRequest: _TypeAlias = ImportRequest  # noqa: Y015
+
+@_typing.final
+class ImportHeader(_message.Message):
+    """What to do with a file."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    WITHOUT_KV_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """Whose the session is to be. It must be the tenant that the file is bound to."""
+    request_id: _builtins.str
+    """As in OpenRequest."""
+    without_kv: _builtins.bool
+    """Do not use the file's KV."""
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        without_kv: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "tenant", b"tenant", "without_kv", b"without_kv"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImportHeader: _TypeAlias = ImportHeader  # noqa: Y015
+
+@_typing.final
+class ImportResponse(_message.Message):
+    """The answer to Import."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    KV_TOKENS_FIELD_NUMBER: _builtins.int
+    KV_REFUSED_FIELD_NUMBER: _builtins.int
+    kv_tokens: _builtins.int
+    """Tokens whose KV came with the file and is in a tier here; the others are computed when they are needed."""
+    kv_refused: _builtins.str
+    """Why KV in the file could not be used; empty if it was, or there is none. The log is there all the same."""
+    @_builtins.property
+    def session(self) -> Global___Session:
+        """The new session."""
+
+    def __init__(
+        self,
+        *,
+        session: Global___Session | None = ...,
+        kv_tokens: _builtins.int = ...,
+        kv_refused: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kv_refused", b"kv_refused", "kv_tokens", b"kv_tokens", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImportResponse: _TypeAlias = ImportResponse  # noqa: Y015

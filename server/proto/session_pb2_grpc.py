@@ -78,6 +78,36 @@ class SessionServiceStub(object):
                 request_serializer=sessile_dot_server_dot_proto_dot_session__pb2.ListRequest.SerializeToString,
                 response_deserializer=sessile_dot_server_dot_proto_dot_session__pb2.ListResponse.FromString,
                 _registered_method=True)
+        self.Hint = channel.unary_unary(
+                '/sessile.v1.SessionService/Hint',
+                request_serializer=sessile_dot_server_dot_proto_dot_session__pb2.HintRequest.SerializeToString,
+                response_deserializer=sessile_dot_server_dot_proto_dot_session__pb2.HintResponse.FromString,
+                _registered_method=True)
+        self.Suspend = channel.unary_unary(
+                '/sessile.v1.SessionService/Suspend',
+                request_serializer=sessile_dot_server_dot_proto_dot_session__pb2.SuspendRequest.SerializeToString,
+                response_deserializer=sessile_dot_server_dot_proto_dot_session__pb2.SuspendResponse.FromString,
+                _registered_method=True)
+        self.Resume = channel.unary_unary(
+                '/sessile.v1.SessionService/Resume',
+                request_serializer=sessile_dot_server_dot_proto_dot_session__pb2.ResumeRequest.SerializeToString,
+                response_deserializer=sessile_dot_server_dot_proto_dot_session__pb2.ResumeResponse.FromString,
+                _registered_method=True)
+        self.Watch = channel.unary_stream(
+                '/sessile.v1.SessionService/Watch',
+                request_serializer=sessile_dot_server_dot_proto_dot_session__pb2.WatchRequest.SerializeToString,
+                response_deserializer=sessile_dot_server_dot_proto_dot_session__pb2.WatchResponse.FromString,
+                _registered_method=True)
+        self.Export = channel.unary_stream(
+                '/sessile.v1.SessionService/Export',
+                request_serializer=sessile_dot_server_dot_proto_dot_session__pb2.ExportRequest.SerializeToString,
+                response_deserializer=sessile_dot_server_dot_proto_dot_session__pb2.ExportResponse.FromString,
+                _registered_method=True)
+        self.Import = channel.stream_unary(
+                '/sessile.v1.SessionService/Import',
+                request_serializer=sessile_dot_server_dot_proto_dot_session__pb2.ImportRequest.SerializeToString,
+                response_deserializer=sessile_dot_server_dot_proto_dot_session__pb2.ImportResponse.FromString,
+                _registered_method=True)
 
 
 class SessionServiceServicer(object):
@@ -144,6 +174,50 @@ class SessionServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Hint(self, request, context):
+        """Say what is going to happen in a session, so that its KV is kept, or let go of, accordingly. A hint is never needed
+        for a right answer, changes neither the log nor the version, and may be sent while a turn runs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Suspend(self, request, context):
+        """Give a session's device memory back: its KV goes to the slower tiers, as its persistence policy says.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Resume(self, request, context):
+        """Begin to bring a session's KV back to the device, and say how long its next turn would wait for it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Watch(self, request, context):
+        """Watch one session, or all of a tenant: turns, misses, and where KV goes. It ends when the caller cancels it. A
+        watcher that is too slow loses events and is told how many; it slows nobody.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Export(self, request, context):
+        """Write a session to a file: its log and, if wanted, its KV.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Import(self, request_iterator, context):
+        """Make a session from such a file. Nothing is left of an import that fails.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SessionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -186,6 +260,36 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.List,
                     request_deserializer=sessile_dot_server_dot_proto_dot_session__pb2.ListRequest.FromString,
                     response_serializer=sessile_dot_server_dot_proto_dot_session__pb2.ListResponse.SerializeToString,
+            ),
+            'Hint': grpc.unary_unary_rpc_method_handler(
+                    servicer.Hint,
+                    request_deserializer=sessile_dot_server_dot_proto_dot_session__pb2.HintRequest.FromString,
+                    response_serializer=sessile_dot_server_dot_proto_dot_session__pb2.HintResponse.SerializeToString,
+            ),
+            'Suspend': grpc.unary_unary_rpc_method_handler(
+                    servicer.Suspend,
+                    request_deserializer=sessile_dot_server_dot_proto_dot_session__pb2.SuspendRequest.FromString,
+                    response_serializer=sessile_dot_server_dot_proto_dot_session__pb2.SuspendResponse.SerializeToString,
+            ),
+            'Resume': grpc.unary_unary_rpc_method_handler(
+                    servicer.Resume,
+                    request_deserializer=sessile_dot_server_dot_proto_dot_session__pb2.ResumeRequest.FromString,
+                    response_serializer=sessile_dot_server_dot_proto_dot_session__pb2.ResumeResponse.SerializeToString,
+            ),
+            'Watch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Watch,
+                    request_deserializer=sessile_dot_server_dot_proto_dot_session__pb2.WatchRequest.FromString,
+                    response_serializer=sessile_dot_server_dot_proto_dot_session__pb2.WatchResponse.SerializeToString,
+            ),
+            'Export': grpc.unary_stream_rpc_method_handler(
+                    servicer.Export,
+                    request_deserializer=sessile_dot_server_dot_proto_dot_session__pb2.ExportRequest.FromString,
+                    response_serializer=sessile_dot_server_dot_proto_dot_session__pb2.ExportResponse.SerializeToString,
+            ),
+            'Import': grpc.stream_unary_rpc_method_handler(
+                    servicer.Import,
+                    request_deserializer=sessile_dot_server_dot_proto_dot_session__pb2.ImportRequest.FromString,
+                    response_serializer=sessile_dot_server_dot_proto_dot_session__pb2.ImportResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -408,6 +512,168 @@ class SessionService(object):
             '/sessile.v1.SessionService/List',
             sessile_dot_server_dot_proto_dot_session__pb2.ListRequest.SerializeToString,
             sessile_dot_server_dot_proto_dot_session__pb2.ListResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Hint(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sessile.v1.SessionService/Hint',
+            sessile_dot_server_dot_proto_dot_session__pb2.HintRequest.SerializeToString,
+            sessile_dot_server_dot_proto_dot_session__pb2.HintResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Suspend(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sessile.v1.SessionService/Suspend',
+            sessile_dot_server_dot_proto_dot_session__pb2.SuspendRequest.SerializeToString,
+            sessile_dot_server_dot_proto_dot_session__pb2.SuspendResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Resume(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sessile.v1.SessionService/Resume',
+            sessile_dot_server_dot_proto_dot_session__pb2.ResumeRequest.SerializeToString,
+            sessile_dot_server_dot_proto_dot_session__pb2.ResumeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Watch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/sessile.v1.SessionService/Watch',
+            sessile_dot_server_dot_proto_dot_session__pb2.WatchRequest.SerializeToString,
+            sessile_dot_server_dot_proto_dot_session__pb2.WatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Export(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/sessile.v1.SessionService/Export',
+            sessile_dot_server_dot_proto_dot_session__pb2.ExportRequest.SerializeToString,
+            sessile_dot_server_dot_proto_dot_session__pb2.ExportResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Import(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/sessile.v1.SessionService/Import',
+            sessile_dot_server_dot_proto_dot_session__pb2.ImportRequest.SerializeToString,
+            sessile_dot_server_dot_proto_dot_session__pb2.ImportResponse.FromString,
             options,
             channel_credentials,
             insecure,

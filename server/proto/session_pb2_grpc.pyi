@@ -75,6 +75,22 @@ class SessionServiceStub:
     """Look at a session."""
     List: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListRequest, _session_pb2.ListResponse]
     """List a tenant's open sessions, oldest first."""
+    Hint: _grpc.UnaryUnaryMultiCallable[_session_pb2.HintRequest, _session_pb2.HintResponse]
+    """Say what is going to happen in a session, so that its KV is kept, or let go of, accordingly. A hint is never needed
+    for a right answer, changes neither the log nor the version, and may be sent while a turn runs.
+    """
+    Suspend: _grpc.UnaryUnaryMultiCallable[_session_pb2.SuspendRequest, _session_pb2.SuspendResponse]
+    """Give a session's device memory back: its KV goes to the slower tiers, as its persistence policy says."""
+    Resume: _grpc.UnaryUnaryMultiCallable[_session_pb2.ResumeRequest, _session_pb2.ResumeResponse]
+    """Begin to bring a session's KV back to the device, and say how long its next turn would wait for it."""
+    Watch: _grpc.UnaryStreamMultiCallable[_session_pb2.WatchRequest, _session_pb2.WatchResponse]
+    """Watch one session, or all of a tenant: turns, misses, and where KV goes. It ends when the caller cancels it. A
+    watcher that is too slow loses events and is told how many; it slows nobody.
+    """
+    Export: _grpc.UnaryStreamMultiCallable[_session_pb2.ExportRequest, _session_pb2.ExportResponse]
+    """Write a session to a file: its log and, if wanted, its KV."""
+    Import: _grpc.StreamUnaryMultiCallable[_session_pb2.ImportRequest, _session_pb2.ImportResponse]
+    """Make a session from such a file. Nothing is left of an import that fails."""
 
 @_typing.type_check_only
 class SessionServiceAsyncStub(SessionServiceStub):
@@ -103,6 +119,22 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """Look at a session."""
     List: _aio.UnaryUnaryMultiCallable[_session_pb2.ListRequest, _session_pb2.ListResponse]  # type: ignore[assignment]
     """List a tenant's open sessions, oldest first."""
+    Hint: _aio.UnaryUnaryMultiCallable[_session_pb2.HintRequest, _session_pb2.HintResponse]  # type: ignore[assignment]
+    """Say what is going to happen in a session, so that its KV is kept, or let go of, accordingly. A hint is never needed
+    for a right answer, changes neither the log nor the version, and may be sent while a turn runs.
+    """
+    Suspend: _aio.UnaryUnaryMultiCallable[_session_pb2.SuspendRequest, _session_pb2.SuspendResponse]  # type: ignore[assignment]
+    """Give a session's device memory back: its KV goes to the slower tiers, as its persistence policy says."""
+    Resume: _aio.UnaryUnaryMultiCallable[_session_pb2.ResumeRequest, _session_pb2.ResumeResponse]  # type: ignore[assignment]
+    """Begin to bring a session's KV back to the device, and say how long its next turn would wait for it."""
+    Watch: _aio.UnaryStreamMultiCallable[_session_pb2.WatchRequest, _session_pb2.WatchResponse]  # type: ignore[assignment]
+    """Watch one session, or all of a tenant: turns, misses, and where KV goes. It ends when the caller cancels it. A
+    watcher that is too slow loses events and is told how many; it slows nobody.
+    """
+    Export: _aio.UnaryStreamMultiCallable[_session_pb2.ExportRequest, _session_pb2.ExportResponse]  # type: ignore[assignment]
+    """Write a session to a file: its log and, if wanted, its KV."""
+    Import: _aio.StreamUnaryMultiCallable[_session_pb2.ImportRequest, _session_pb2.ImportResponse]  # type: ignore[assignment]
+    """Make a session from such a file. Nothing is left of an import that fails."""
 
 class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     """Sessions and their turns.
@@ -176,5 +208,57 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.ListResponse, _abc.Awaitable[_session_pb2.ListResponse]]:
         """List a tenant's open sessions, oldest first."""
+
+    @_abc_1.abstractmethod
+    def Hint(
+        self,
+        request: _session_pb2.HintRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.HintResponse, _abc.Awaitable[_session_pb2.HintResponse]]:
+        """Say what is going to happen in a session, so that its KV is kept, or let go of, accordingly. A hint is never needed
+        for a right answer, changes neither the log nor the version, and may be sent while a turn runs.
+        """
+
+    @_abc_1.abstractmethod
+    def Suspend(
+        self,
+        request: _session_pb2.SuspendRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.SuspendResponse, _abc.Awaitable[_session_pb2.SuspendResponse]]:
+        """Give a session's device memory back: its KV goes to the slower tiers, as its persistence policy says."""
+
+    @_abc_1.abstractmethod
+    def Resume(
+        self,
+        request: _session_pb2.ResumeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.ResumeResponse, _abc.Awaitable[_session_pb2.ResumeResponse]]:
+        """Begin to bring a session's KV back to the device, and say how long its next turn would wait for it."""
+
+    @_abc_1.abstractmethod
+    def Watch(
+        self,
+        request: _session_pb2.WatchRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_session_pb2.WatchResponse], _abc.AsyncIterator[_session_pb2.WatchResponse]]:
+        """Watch one session, or all of a tenant: turns, misses, and where KV goes. It ends when the caller cancels it. A
+        watcher that is too slow loses events and is told how many; it slows nobody.
+        """
+
+    @_abc_1.abstractmethod
+    def Export(
+        self,
+        request: _session_pb2.ExportRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_session_pb2.ExportResponse], _abc.AsyncIterator[_session_pb2.ExportResponse]]:
+        """Write a session to a file: its log and, if wanted, its KV."""
+
+    @_abc_1.abstractmethod
+    def Import(
+        self,
+        request_iterator: _MaybeAsyncIterator[_session_pb2.ImportRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.ImportResponse, _abc.Awaitable[_session_pb2.ImportResponse]]:
+        """Make a session from such a file. Nothing is left of an import that fails."""
 
 def add_SessionServiceServicer_to_server(servicer: SessionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
