@@ -20,6 +20,27 @@ import msgspec
 import zmq
 
 from ...sessions.errors import CapacityError, ContextOverflow, EngineError, RequestError
+from .cache_calls import Answer, CacheCalls
+from .cache_messages import (
+    CacheAnswer,
+    CacheEvents,
+    CacheRequest,
+    Done,
+    ExportOutcome,
+    ExportPath,
+    ImportOutcome,
+    ImportPath,
+    PersistOutcome,
+    PersistPath,
+    ReleasePath,
+    ResumeEstimate,
+    ResumePath,
+    RetainOutcome,
+    RetainPath,
+    SupersedePath,
+    SuspendOutcome,
+    SuspendPath,
+)
 from .engine_config import EngineConfig
 from .messages import (
     AbortTurn,
@@ -140,6 +161,7 @@ class EngineClient:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._child: _Child | None = None
         self._turns: dict[str, asyncio.Queue[TurnOutput | EngineError]] = {}
+        self._cache = CacheCalls()
         self._info: EngineReady | None = None
         self._failure: EngineFailed | None = None
         self._supervisor: asyncio.Task[None] | None = None
@@ -216,6 +238,54 @@ class EngineClient:
         if self._child is not None and turn_id in self._turns:
             self._child.send(AbortTurn(turn_id))
 
+    # -- the cache ------------------------------------------------------------------------------------------------
+    #
+    # All of these raise EngineError if the engine is not ready or dies meanwhile, and RequestError, naming the field,
+    # for what can never succeed.
+
+    async def retain(self, path: RetainPath) -> RetainOutcome:
+        """Keep a session's path as its retention says. What is over a budget is an outcome, no error."""
+        path.retention.validate()
+        return await self._ask(path, RetainOutcome)
+
+    async def release(self, path: ReleasePath) -> None:
+        """End what was retained for an owner. Unknown owners are ignored."""
+        await self._ask(path, Done)
+
+    async def supersede(self, path: SupersedePath) -> None:
+        """Let the end of a path go first."""
+        await self._ask(path, Done)
+
+    async def persist(self, path: PersistPath) -> PersistOutcome:
+        """Write a path to the tiers that outlive the process; returns once it is there, or could not be."""
+        return await self._ask(path, PersistOutcome)
+
+    async def suspend(self, path: SuspendPath) -> SuspendOutcome:
+        """``persist``, and give back the device's blocks that the path shares with nobody."""
+        return await self._ask(path, SuspendOutcome)
+
+    async def resume(self, path: ResumePath) -> ResumeEstimate:
+        """Say what a path's next turn would have to load and compute, and begin to load it."""
+        return await self._ask(path, ResumeEstimate)
+
+    async def export_path(self, path: ExportPath) -> ExportOutcome:
+        """Write the KV of a path to a file. What no tier has is left out, with all that follows it."""
+        return await self._ask(path, ExportOutcome)
+
+    async def import_path(self, path: ImportPath) -> ImportOutcome:
+        """Take the KV of a path from a file. A file of other weights, another layout or with a damaged block is
+        refused; the session can go on without it."""
+        return await self._ask(path, ImportOutcome)
+
+    def cache_events(self) -> AsyncGenerator[CacheEvents, None]:
+        """What happens in the cache, from the first ``anext`` on, over restarts of the engine."""
+        return self._cache.events()
+
+    async def _ask(self, request: CacheRequest, expected: type[Answer]) -> Answer:
+        if self.state is not EngineState.READY or self._child is None:
+            raise self._unavailable()
+        return await self._cache.call(self._child.send, request, expected)
+
     async def close(self) -> None:
         """Stop the engine. Open turns fail."""
         loads = self.state is not EngineState.READY
@@ -228,6 +298,7 @@ class EngineClient:
                 self._child.terminate()
         if self._supervisor is not None:
             await self._supervisor
+        self._cache.close(EngineError("the engine is closed"))
         self._context.term()
 
     # -- the supervisor -------------------------------------------------------------------------------------------
@@ -279,6 +350,10 @@ class EngineClient:
                 self._info, self._failure = message, None
                 if not self._closing.is_set():
                     self._set_state(EngineState.READY)
+            case CacheAnswer():
+                self._cache.answered(message)
+            case CacheEvents():
+                self._cache.happened(message)
             case LoadProgress(stage, fraction):
                 if self._on_progress is not None:
                     self._on_progress(stage, fraction)
@@ -291,6 +366,7 @@ class EngineClient:
 
     def _fail_turns(self) -> None:
         why = "the server stopped" if self._closing.is_set() else "the engine died"
+        self._cache.fail(EngineError(f"{why} before it answered", remedy="try again", retry_after_s=2.0))
         for queue in self._turns.values():
             queue.put_nowait(EngineError(f"{why} during this turn", remedy="send the turn again", retry_after_s=2.0))
 

@@ -1,7 +1,8 @@
 """What the front and the engine say to each other: msgspec Structs, msgpack on the wire.
 
-Front → engine: ``SubmitTurn``, ``AbortTurn``, ``Shutdown``. Engine → front: ``LoadProgress``, ``EngineReady``,
-``TurnOutputs`` (what one step produced), ``EngineFailed``. The engine never sees text.
+Front → engine: ``SubmitTurn``, ``AbortTurn``, ``CacheCall``, ``Shutdown``. Engine → front: ``LoadProgress``,
+``EngineReady``, ``TurnOutputs`` (what one step produced), ``CacheAnswer``, ``CacheEvents``, ``EngineFailed``. The
+engine never sees text.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import enum
 
 import msgspec
 
+from .cache_messages import CacheAnswer, CacheCall, CacheEvents
 from .sampling_params import SamplingParams
 
 
@@ -150,6 +152,8 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     preemptions: int = 0
     prompt_tokens_by_source: TokensBySource = TokensBySource()
     generated_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     step_s: float = 0.0  # seconds spent in steps
     model_s: float = 0.0  # of these, in the model
     tiers: tuple[TierCounters, ...] = ()
@@ -190,5 +194,5 @@ class EngineFailed(msgspec.Struct, frozen=True, tag=True):
     remedy: str | None = None
 
 
-ToEngine = SubmitTurn | AbortTurn | Shutdown
-FromEngine = EngineReady | LoadProgress | TurnOutputs | EngineFailed
+ToEngine = SubmitTurn | AbortTurn | CacheCall | Shutdown
+FromEngine = EngineReady | LoadProgress | TurnOutputs | CacheAnswer | CacheEvents | EngineFailed

@@ -20,6 +20,7 @@ import zmq
 from ...kernels.backend import prepare, select
 from ...sessions.errors import SessileError
 from ..model.registry import load_model, resolve_model
+from .cache_messages import CacheAnswer, CacheCall, CallError, CallFailed
 from .core import EngineCore
 from .engine_config import Device, EngineConfig
 from .lower_tiers import TierSetup, open_lower_tiers, wants_lower_tiers
@@ -112,6 +113,9 @@ class EngineProcess:
                     core.submit(turn)
                 case AbortTurn(turn_id):
                     core.abort(turn_id)
+                case CacheCall(call_id, request):
+                    refused = CallFailed(kind=CallError.ENGINE, message=f"{type(request).__name__} is not served yet")
+                    self._send(CacheAnswer(call_id, refused))
                 case Shutdown():
                     return False
 

@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
+from scripted_cache import ScriptedCache
+
 from sessile.server.engine.messages import (
     EngineReady,
     FinishReason,
@@ -32,7 +34,7 @@ class Script:
     gate: asyncio.Event | None = None  # waited for before each token but the first
 
 
-class ScriptedEngine:
+class ScriptedEngine(ScriptedCache):
     """Keeps to the contract of the engine's client: the last output has reason and usage, closing aborts."""
 
     def __init__(
@@ -43,6 +45,7 @@ class ScriptedEngine:
         context_length: int = 4096,
         fingerprint: str = "weights-1",
     ) -> None:
+        super().__init__()
         self.ready: EngineReady | None = EngineReady(
             model="scripted",
             fingerprint=fingerprint,
