@@ -134,15 +134,15 @@ class Keeping(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 return self  # of this moment: the engine is told, and nothing outlives the wait
             case Retain(ttl_s=0):
                 return msgspec.structs.replace(self, retained=None)
-            case Retain(ttl_s, priority, hard):
+            case Retain(ttl_s=ttl_s, priority=priority, hard=hard):
                 until = None if ttl_s is None else now + ttl_s
                 return msgspec.structs.replace(
                     self, retained=Retained(priority=priority, hard=hard, until=until), final=False
                 )
-            case WillBranch(branches):
+            case WillBranch(branches=branches):
                 point = BranchPoint(num_tokens=num_tokens, forks_left=branches, until=now + BRANCH_TTL_S)
                 return msgspec.structs.replace(self, branch=point)
-            case ExpectedOutput(text):
+            case ExpectedOutput(text=text):
                 return msgspec.structs.replace(self, expected_output=text)
             case Final():
                 return msgspec.structs.replace(self, final=True, retained=None, branch=None)
@@ -150,9 +150,7 @@ class Keeping(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def after_turn(self, expected_output: str | None) -> Keeping:
         """After a turn that was run with this expected output; one that was given meanwhile is for the next."""
         used = self.expected_output is not None and self.expected_output == expected_output
-        return msgspec.structs.replace(
-            self, expected_output=None if used else self.expected_output, suspended=False
-        )
+        return msgspec.structs.replace(self, expected_output=None if used else self.expected_output, suspended=False)
 
     def forked_at(self, num_tokens: int) -> Keeping:
         """The source, after a fork at that point."""
@@ -175,19 +173,19 @@ def require_hint(hint: Hint) -> None:
     match hint:
         case ToolWait():
             _require_tool_wait(hint)
-        case Retain(ttl_s, priority):
+        case Retain(ttl_s=ttl_s, priority=priority):
             if ttl_s is not None:
                 _require_seconds(ttl_s, "hint.retain.ttl_seconds", least=0.0)
             if not -100 <= priority <= 100:
                 raise RequestError(
                     f"the priority is {priority}", field="hint.retain.priority", remedy="it must be from -100 to 100"
                 )
-        case WillBranch(branches):
+        case WillBranch(branches=branches):
             if not 1 <= branches <= MAX_BRANCHES:
                 raise RequestError(
                     f"{branches} branches", field="hint.will_branch.branches", remedy=f"from 1 to {MAX_BRANCHES}"
                 )
-        case ExpectedOutput(text):
+        case ExpectedOutput(text=text):
             _require_expected(text)
         case Final():
             pass
@@ -196,9 +194,7 @@ def require_hint(hint: Hint) -> None:
 def _require_tool_wait(hint: ToolWait) -> None:
     where = "hint.tool_wait"
     if not hint.tool or len(hint.tool) > 200 or not hint.tool.isprintable():
-        raise RequestError(
-            "the tool has no usable name", field=f"{where}.tool", remedy="1 to 200 printable characters"
-        )
+        raise RequestError("the tool has no usable name", field=f"{where}.tool", remedy="1 to 200 printable characters")
     if hint.p50_s is not None:
         _require_seconds(hint.p50_s, f"{where}.p50_seconds", least=0.0)
     if hint.p95_s is None:

@@ -86,6 +86,7 @@ class SubmitTurn(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     ``tenant``: who shares the engine fairly with others. ``owner``: the session that the turn is of; empty for none.
     ``persist`` False: its blocks are not written to where they outlive the process. ``deadline_s``: a turn that still
     waits so many seconds after the engine got it ends with ``FinishReason.EXPIRED``; one that runs goes on.
+    ``expected_token_ids``: what the answer may be like; drafts may be taken from it.
     """
 
     turn_id: str
@@ -98,6 +99,7 @@ class SubmitTurn(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     owner: str = ""
     persist: bool = True
     deadline_s: float | None = None
+    expected_token_ids: tuple[int, ...] = ()
 
 
 class AbortTurn(msgspec.Struct, frozen=True, tag=True):

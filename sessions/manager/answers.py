@@ -10,7 +10,16 @@ import msgspec
 from ...server.engine.messages import TokenLogprobs
 from ..errors import RequestError
 from ..store import StoredAnswer
-from .requests import GenerateRequest, ImportSession, Mutation, OpenSession, TextDelta, TurnEvent, TurnFinished
+from .requests import (
+    AppendRequest,
+    GenerateRequest,
+    ImportSession,
+    Mutation,
+    OpenSession,
+    TextDelta,
+    TurnEvent,
+    TurnFinished,
+)
 from .turn import TurnResult
 
 _Answer = TypeVar("_Answer")
@@ -34,7 +43,9 @@ def scope_of(request: _Identified) -> str:
 
 
 def digest_of(request: _Identified) -> bytes:
-    """Identifies everything that was asked for."""
+    """Identifies everything that was asked for; how long the caller waits is no part of it."""
+    if isinstance(request, GenerateRequest | AppendRequest):
+        request = msgspec.structs.replace(request, deadline_s=None)
     body = msgspec.json.encode(request, order="deterministic")
     return hashlib.blake2b(body, digest_size=16, person=type(request).__name__.encode()[:16]).digest()
 

@@ -70,9 +70,7 @@ class SessionRecords:
         self._prune_sometimes()
         return answer, session
 
-    async def keep(
-        self, request: Mutation, change: KeepingChange, answer: _Answer
-    ) -> tuple[_Answer, bool]:
+    async def keep(self, request: Mutation, change: KeepingChange, answer: _Answer) -> tuple[_Answer, bool]:
         """Change how a session is kept, and with it remember the answer; False if another request was quicker."""
         to_remember = answers.stored_answer(request, answer, now=self._clock())
         try:

@@ -74,19 +74,22 @@ class AppendRequest(Mutation, frozen=True, kw_only=True):
 
     input: TurnInput
     priority: Priority = Priority.INTERACTIVE
+    deadline_s: float | None = None
 
 
 class GenerateRequest(Mutation, frozen=True, kw_only=True):
     """Add ``input`` (None: nothing, go on from the log as it is) and sample an answer.
 
     ``stop``: strings that end the turn; the text ends before the first of them that appears, while the log keeps the
-    sampled tokens up to the one that completed it.
+    sampled tokens up to the one that completed it. ``deadline_s``: seconds that the caller waits at most, from now; the
+    same request may be sent again with another.
     """
 
     input: TurnInput | None = None
     sampling: SamplingParams = SamplingParams()
     stop: tuple[str, ...] = ()
     priority: Priority = Priority.INTERACTIVE
+    deadline_s: float | None = None
 
 
 class ForkRequest(Mutation, frozen=True, kw_only=True):

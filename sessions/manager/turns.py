@@ -36,6 +36,21 @@ class TurnPrompt(msgspec.Struct, frozen=True, kw_only=True):
     in_chat: bool  # whether the answer is a message
 
 
+class TurnWishes(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wished of a turn beside its answer.
+
+    ``persist``: write its KV to disk when it ends. ``deadline_s``: a turn that still waits after so many seconds ends.
+    ``expected_token_ids``: what the answer may be like, to draft from.
+    """
+
+    persist: bool = True
+    deadline_s: float | None = None
+    expected_token_ids: tuple[int, ...] = ()
+
+
+NO_WISHES = TurnWishes()
+
+
 class Turns:
     """Makes prompts and runs turns. Rendering and tokenising have a thread of their own: no text stops the loop."""
 
@@ -96,18 +111,27 @@ class Turns:
         validation.require_room(len(token_ids), max_tokens, self.engine_info(), "input")
         return TurnPrompt(token_ids=token_ids, entry=entry, in_chat=in_chat(session, log, entry))
 
-    def run(self, token_ids: list[int], request: GenerateRequest | CompletionRequest) -> TurnRun:
+    async def expected_tokens(self, text: str | None) -> tuple[int, ...]:
+        """What an answer may be like, in tokens; as many as an answer can have."""
+        if not text:
+            return ()
+        token_ids = await self.tokenise(lambda: self._tokenizer.encode(text, allow_special=False))
+        return tuple(token_ids[: self.engine_info().context_length])
+
+    def run(
+        self, token_ids: list[int], request: GenerateRequest | CompletionRequest, wishes: TurnWishes = NO_WISHES
+    ) -> TurnRun:
         """A turn that continues ``token_ids``, ready to be read."""
-        turn = self._submission(token_ids, request.sampling, request)
+        turn = self._submission(token_ids, request.sampling, request, wishes)
         return TurnRun(self._engine, self._tokenizer, turn, request.stop)
 
-    async def prefill(self, token_ids: list[int], request: AppendRequest) -> TurnUsage:
+    async def prefill(self, token_ids: list[int], request: AppendRequest, wishes: TurnWishes = NO_WISHES) -> TurnUsage:
         """Compute the KV of ``token_ids``. The engine samples a token to do so, which is dropped.
 
         Raises:
             EngineError: the engine died meanwhile.
         """
-        turn = self._submission(token_ids, _PREFILL_ONLY, request)
+        turn = self._submission(token_ids, _PREFILL_ONLY, request, wishes)
         async with aclosing(self._engine.generate(turn)) as outputs:
             async for output in outputs:
                 if output.usage is not None:
@@ -119,6 +143,7 @@ class Turns:
         token_ids: list[int],
         sampling: SamplingParams,
         request: AppendRequest | GenerateRequest | CompletionRequest,
+        wishes: TurnWishes,
     ) -> SubmitTurn:
         return SubmitTurn(
             turn_id=uuid.uuid4().hex,
@@ -129,4 +154,7 @@ class Turns:
             priority=request.priority,
             tenant=request.tenant,
             owner="" if isinstance(request, CompletionRequest) else request.session_id,
+            persist=wishes.persist,
+            deadline_s=wishes.deadline_s,
+            expected_token_ids=wishes.expected_token_ids,
         )

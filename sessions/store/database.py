@@ -242,7 +242,7 @@ class SessionDatabase:
         return [rows.session_from(row, keepings.get(row["session_id"], NOTHING_SAID)) for row in found]
 
     def sessions_through(self, entry_id: int, *, but: str, limit: int) -> list[Session]:
-        """Open sessions other than ``but`` whose log has tokens of that entry, or of one behind it; at most ``limit``."""
+        """Open sessions but one whose log goes through that entry, or one behind it; at most ``limit``."""
         with store_errors(self._path):
             parameters = [entry_id, SessionState.OPEN.value, but, limit]
             return [rows.session_from(row) for row in self._database.query(_SESSIONS_THROUGH, parameters)]

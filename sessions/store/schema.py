@@ -1,7 +1,7 @@
 """The tables of the session store, and how older files become this version's.
 
-``sessions``, ``keepings`` and ``answers`` are small and change; ``entries`` holds the tokens and is only ever added to. A
-migration is never edited after a release: a new one follows it.
+``sessions``, ``keepings`` and ``answers`` are small and change; ``entries`` holds the tokens and is only ever added to.
+A migration is never edited after a release: a new one follows it.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class SessionStore:
         return await to_the_end(self._writer.submit(lambda database: database.keep(session_id, change, answer)))
 
     async def sessions_through(self, entry_id: int, *, but: str, limit: int) -> list[Session]:
-        """Open sessions other than ``but`` whose log has tokens of that entry, or of one behind it; at most ``limit``."""
+        """Open sessions but one whose log goes through that entry, or one behind it; at most ``limit``."""
         return await asyncio.wrap_future(
             self._reader.submit(lambda database: database.sessions_through(entry_id, but=but, limit=limit))
         )
