@@ -67,6 +67,7 @@ async def start_front(
         tokenizer,
         template,
         model_aliases={served.name, *served.aliases},
+        grammars=config.grammar,
         persistence=config.sessions.policy(),
     )
     stack.push_async_callback(manager.aclose)
