@@ -54,7 +54,7 @@ from .requests import (
 )
 from .running import Claim, RunningWork
 from .turn import TurnResult
-from .turns import TurnPrompt, Turns, TurnWishes
+from .turns import TurnPrompt, Turns, TurnTerms
 from .views import new_session_id, summary_of, view_of
 from .watchers import Watchers
 
@@ -278,9 +278,9 @@ class SessionManager:
     async def _turn(self, request: GenerateRequest, session: Session, claim: Claim) -> AsyncGenerator[TurnEvent, None]:
         log = await self._continued(request, session)
         prompt = await self._turns.prompt(session, log, request)
-        wishes = await self._turn_begins(session, prompt, request)
+        terms = await self._turn_begins(session, prompt, request)
         try:
-            run = self._turns.run(prompt.token_ids, request, wishes)
+            run = self._turns.run(prompt.token_ids, request, terms)
             try:
                 async with aclosing(run.deltas()) as deltas:
                     async for delta in deltas:
@@ -295,15 +295,16 @@ class SessionManager:
 
     async def _turn_begins(
         self, session: Session, prompt: TurnPrompt, request: GenerateRequest | AppendRequest
-    ) -> TurnWishes:
-        """Everyone is told; what the session's keeping means for the turn."""
+    ) -> TurnTerms:
+        """Everyone is told; what goes along with the prompt."""
         self._care.turn_begins(session, request.input)
         self._publish(session, TurnStarted(version=session.version, prompt_tokens=len(prompt.token_ids)))
         expected = session.keeping.expected_output if isinstance(request, GenerateRequest) else None
-        return TurnWishes(
+        return TurnTerms(
             persist=self._care.persists_turns(session),
             deadline_s=request.deadline_s,
             expected_token_ids=await self._turns.expected_tokens(expected),
+            logged_tokens=prompt.logged_tokens,
         )
 
     def _turn_failed(self, session: Session, error: BaseException) -> None:
@@ -358,9 +359,9 @@ class SessionManager:
         prompt = await self._turns.prompt(session, log, request)
         if prompt.entry is None:
             raise RequestError("there is nothing to append", field="input")
-        wishes = await self._turn_begins(session, prompt, request)
+        terms = await self._turn_begins(session, prompt, request)
         try:
-            usage = await self._turns.prefill(prompt.token_ids, request, wishes)
+            usage = await self._turns.prefill(prompt, request, terms)
         except BaseException as error:
             self._turn_failed(session, error)
             raise
