@@ -19,14 +19,45 @@ from ...sessions.errors import (
     StaleVersion,
     StoreError,
 )
-from ...sessions.manager.requests import Appended, SessionView, StopCause, TextDelta, TurnFinished
+from ...sessions.keeping import (
+    ExpectedOutput,
+    Final,
+    Hint,
+    Persistence,
+    PersistencePolicy,
+    Retain,
+    ToolWait,
+    WillBranch,
+)
+from ...sessions.manager.events import (
+    EventsLost,
+    KvMoved,
+    Movement,
+    SessionEvent,
+    TurnFailed,
+    TurnStarted,
+    WatchStarted,
+)
+from ...sessions.manager.requests import (
+    Appended,
+    HintOutcome,
+    HintVerdict,
+    Resumed,
+    SessionView,
+    StopCause,
+    Suspended,
+    TextDelta,
+    TokensByTier,
+    TurnFinished,
+)
 from ...sessions.messages import Message, Role, Tool, ToolCall
 from ..engine.messages import FinishReason, Priority, TokenLogprobs, TokensBySource, TurnUsage
 from ..engine.sampling_params import SamplingParams
-from .asynchronous import AsyncSession, AsyncSessionClient
+from .asynchronous import AsyncSessionClient
 from .errors import CallFailed, ConnectionLost, DeadlineExceeded, TurnInterrupted
 from .retry import NO_RETRIES, RetryPolicy
-from .synchronous import Session, SessionClient, Turn
+from .session import AsyncSession
+from .synchronous import Session, SessionClient, Turn, Watch
 from .turn import AsyncTurn
 
 __all__ = [
@@ -42,11 +73,23 @@ __all__ = [
     "DeadlineExceeded",
     "Draining",
     "EngineError",
+    "EventsLost",
+    "ExpectedOutput",
+    "Final",
     "FinishReason",
+    "Hint",
+    "HintOutcome",
+    "HintVerdict",
+    "KvMoved",
     "Message",
     "ModelChanged",
+    "Movement",
+    "Persistence",
+    "PersistencePolicy",
     "Priority",
     "RequestError",
+    "Resumed",
+    "Retain",
     "RetryPolicy",
     "Role",
     "SamplingParams",
@@ -55,18 +98,27 @@ __all__ = [
     "SessionBusy",
     "SessionClient",
     "SessionError",
+    "SessionEvent",
     "SessionNotFound",
     "SessionView",
     "StaleVersion",
     "StopCause",
     "StoreError",
+    "Suspended",
     "TextDelta",
     "TokenLogprobs",
     "TokensBySource",
+    "TokensByTier",
     "Tool",
     "ToolCall",
+    "ToolWait",
     "Turn",
+    "TurnFailed",
     "TurnFinished",
     "TurnInterrupted",
+    "TurnStarted",
     "TurnUsage",
+    "Watch",
+    "WatchStarted",
+    "WillBranch",
 ]
