@@ -86,6 +86,7 @@ class EngineCore:
         self._ended: list[Sequence] = []  # between steps, not yet reported
         self._order = itertools.count()
         self._counters = _Counters()
+        self.turns_in_step: tuple[str, ...] = ()  # of the present or the last one
 
     @property
     def has_work(self) -> bool:
@@ -130,6 +131,7 @@ class EngineCore:
         """Compute one step and return the new tokens of each turn that got any, and the turns that ended."""
         started = self._clock()
         plan = self._scheduler.schedule()
+        self.turns_in_step = tuple(chunk.sequence.turn_id for chunk in plan.chunks)
         for sequence in plan.preempted:
             self._tables.forget(sequence)
         advanced: list[Sequence] = []
