@@ -76,17 +76,17 @@ class EngineProcess:
     def _serve(self, core: EngineCore) -> int:
         spoke = time.monotonic()
         while self._take_messages(core):
-            outputs = []
+            outputs, admitted = [], []
             if core.has_work:
                 try:
-                    outputs = core.step()
+                    outputs, admitted = core.step(), core.take_admitted()
                 except Exception as error:  # what state it left behind is not known: the front starts a new engine
                     logger.exception("a step failed")
                     self._send(StepFailed(core.turns_in_step, f"{type(error).__name__}: {error}"))
                     return 1
             now = time.monotonic()
-            if outputs:
-                self._send(TurnOutputs(outputs, core.stats()))
+            if outputs or admitted:
+                self._send(TurnOutputs(outputs, core.stats(), admitted))
             elif now - spoke >= ALIVE_S:
                 self._send(Alive(core.stats()))
             else:

@@ -37,6 +37,21 @@ class TurnPrompt(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: list[int]
     entry: NewEntry | None
     in_chat: bool  # whether the answer is a message
+    logged_tokens: int  # of ``token_ids``, those whose KV was computed before, here or elsewhere
+
+
+class TurnTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What goes along with a turn's prompt.
+
+    ``persist``: write its KV to disk when it ends. ``deadline_s``: a turn that still waits after so many seconds ends.
+    ``expected_token_ids``: what the answer may be like, to draft from. ``logged_tokens``: of the prompt's tokens, those
+    whose KV was computed before, here or elsewhere.
+    """
+
+    persist: bool = True
+    deadline_s: float | None = None
+    expected_token_ids: tuple[int, ...] = ()
+    logged_tokens: int = 0
 
 
 class Turns:
@@ -105,20 +120,32 @@ class Turns:
         token_ids = log.token_ids() + list(entry.token_ids if entry is not None else ())
         max_tokens = request.sampling.max_tokens if isinstance(request, GenerateRequest) else None
         validation.require_room(len(token_ids), max_tokens, self.engine_info(), "input")
-        return TurnPrompt(token_ids=token_ids, entry=entry, in_chat=in_chat(session, log, entry))
+        return TurnPrompt(
+            token_ids=token_ids,
+            entry=entry,
+            in_chat=in_chat(session, log, entry),
+            logged_tokens=computed_before(log.num_tokens),
+        )
 
-    def run(self, token_ids: list[int], request: GenerateRequest | CompletionRequest) -> TurnRun:
+    async def expected_tokens(self, text: str | None) -> tuple[int, ...]:
+        """What an answer may be like, in tokens; as many as an answer can have."""
+        if not text:
+            return ()
+        token_ids = await self.tokenise(lambda: self._tokenizer.encode(text, allow_special=False))
+        return tuple(token_ids[: self.engine_info().context_length])
+
+    def run(self, token_ids: list[int], request: GenerateRequest | CompletionRequest, terms: TurnTerms) -> TurnRun:
         """A turn that continues ``token_ids``, ready to be read."""
-        turn = self._submission(token_ids, request.sampling, request)
+        turn = self._submission(token_ids, request.sampling, request, terms)
         return TurnRun(self._engine, self._tokenizer, turn, request.stop)
 
-    async def prefill(self, token_ids: list[int], request: AppendRequest) -> TurnUsage:
-        """Compute the KV of ``token_ids``. The engine samples a token to do so, which is dropped.
+    async def prefill(self, prompt: TurnPrompt, request: AppendRequest, terms: TurnTerms) -> TurnUsage:
+        """Compute the KV of ``prompt``. The engine samples a token to do so, which is dropped.
 
         Raises:
             EngineError: the engine died meanwhile.
         """
-        turn = self._submission(token_ids, _PREFILL_ONLY, request)
+        turn = self._submission(prompt.token_ids, _PREFILL_ONLY, request, terms)
         async with aclosing(self._engine.generate(turn)) as outputs:
             async for output in outputs:
                 if output.usage is not None:
@@ -130,6 +157,7 @@ class Turns:
         token_ids: list[int],
         sampling: SamplingParams,
         request: AppendRequest | GenerateRequest | CompletionRequest,
+        terms: TurnTerms,
     ) -> SubmitTurn:
         return SubmitTurn(
             turn_id=uuid.uuid4().hex,
@@ -140,4 +168,13 @@ class Turns:
             priority=request.priority,
             tenant=request.tenant,
             owner="" if isinstance(request, CompletionRequest) else request.session_id,
+            persist=terms.persist,
+            deadline_s=terms.deadline_s,
+            expected_token_ids=terms.expected_token_ids,
+            logged_tokens=terms.logged_tokens,
         )
+
+
+def computed_before(kept_tokens: int) -> int:
+    """Of tokens that a turn left behind, how many were computed: the one sampled last never was an input."""
+    return max(0, kept_tokens - 1)
