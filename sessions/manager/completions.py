@@ -40,6 +40,7 @@ class Completions:
             engine = self._turns.engine_info()
             validation.require_completion(request, engine)
             self._turns.require_model(request.model)
+            await self._turns.check_grammar(request.sampling.grammar, "grammar")
             keys = ConversationKeys(request.tenant, request.tools, request.template_arguments)
             try:
                 prompt = await self._prompt(request, keys, engine)

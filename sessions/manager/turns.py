@@ -11,9 +11,12 @@ from typing import TypeVar
 
 import msgspec
 
+from ...server.engine.grammar import Grammar
 from ...server.engine.messages import EngineReady, SubmitTurn, TurnUsage
 from ...server.engine.sampling_params import SamplingParams
 from ...server.text.chat_template import ChatTemplate
+from ...server.text.grammar_checker import GrammarChecker
+from ...server.text.grammar_config import GrammarConfig
 from ...server.text.tokenizer import Tokenizer
 from ..errors import EngineError, RequestError
 from ..session import EntryKind, ModelIdentity, NewEntry, Session, SessionLog
@@ -45,16 +48,24 @@ class Turns:
         tokenizer: Tokenizer,
         chat_template: ChatTemplate,
         model_aliases: Collection[str] = (),
+        grammars: GrammarConfig | None = None,
     ) -> None:
         self._engine = engine
         self._model_aliases = frozenset(model_aliases)
         self._tokenizer = tokenizer
         self.prompts = PromptBuilder(tokenizer, chat_template)
         self._tokenising = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sessile-tokenising")
+        self._grammars = GrammarChecker(tokenizer, grammars or GrammarConfig())
 
     def shutdown(self) -> None:
-        """Let go of the tokenising thread."""
+        """Let go of the tokenising thread and of the process that compiles grammars."""
         self._tokenising.shutdown(wait=False, cancel_futures=True)
+        self._grammars.close()
+
+    async def check_grammar(self, grammar: Grammar | None, field: str) -> None:
+        """Raise RequestError unless ``grammar`` (None: anything goes) can be used; asking again costs nothing."""
+        if grammar is not None:
+            await self._grammars.check(grammar, self._engine.info.vocab_size, field)
 
     def engine_info(self) -> EngineReady:
         """The loaded model. Raises EngineError while none is ready."""
