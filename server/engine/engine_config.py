@@ -73,6 +73,9 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     batch_patience_s: Annotated[
         float, Meta(ge=0, description="a batch turn that waited so long counts as background; 0: never")
     ] = 600.0
+    reuse_index_tokens: Annotated[
+        int, Meta(ge=0, description="tokens that are remembered to know what could have been reused; 13 bytes each")
+    ] = 4_000_000
     max_context: Annotated[int, Meta(ge=0, description="tokens of a conversation; 0: as many as the model can")] = 0
     threads: Annotated[int, Meta(ge=0, description="CPU threads of the engine; 0: one a core")] = 0
 
@@ -90,6 +93,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             ("batch_patience_s", 0),
             ("max_sequences", 1),
             ("max_waiting", 1),
+            ("reuse_index_tokens", 0),
             ("max_context", 0),
             ("threads", 0),
         )

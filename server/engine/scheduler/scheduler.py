@@ -21,7 +21,8 @@ from ....sessions.cache.prefix_cache import PrefixCache
 from ....sessions.cache.tiers import Tier
 from ..engine_config import EngineConfig
 from ..kv_transfer import BlockLoad, FinishedLoad, KVTransfer
-from ..messages import FinishReason, Priority, QueueStats, TokensBySource
+from ..messages import FinishReason, Priority, QueueStats
+from ..prompt_accounts import PromptAccounts
 from ..sequence import Sequence, SequenceState
 from .drafts import Drafter, DraftRequest, NoDrafts
 from .fair_shares import FairShares
@@ -49,6 +50,7 @@ class Scheduler:
         self,
         config: EngineConfig,
         cache: PrefixCache,
+        accounts: PromptAccounts,
         clock: Callable[[], float],
         transfer: KVTransfer | None = None,
         drafter: Drafter | None = None,
@@ -56,7 +58,8 @@ class Scheduler:
         self._config = config
         self._drafter = drafter if drafter is not None else NoDrafts()
         self._cache = cache
-        self._blocks = TurnBlocks(cache, transfer)
+        self._accounts = accounts
+        self._blocks = TurnBlocks(cache, accounts, transfer)
         self._transfer = transfer
         self._clock = clock
         self._patience = ClassPatience.of(config)
@@ -75,7 +78,6 @@ class Scheduler:
         self._counts = QueueCounts()
         self._examined = 0  # in this step
         self.num_preemptions = 0
-        self.admitted_tokens = TokensBySource()  # of all turns since the start
 
     @property
     def running(self) -> tuple[Sequence, ...]:
@@ -311,22 +313,8 @@ class Scheduler:
         bisect.insort(self._running, sequence, key=_rank)
         sequence.num_charged = max(sequence.num_charged, sequence.num_computed)
         self._charge(sequence, sequence.num_tokens)
-        if sequence.tokens_by_source is None:
-            self._count_sources(sequence, num_matched, loaded)
-
-    def _count_sources(self, sequence: Sequence, num_matched: int, loaded: dict[Tier, int]) -> None:
-        """Once in a turn's life, at its first admission."""
-        device = min(num_matched, sequence.cached_on_arrival)
         tokens = {tier: blocks * self._cache.block_size for tier, blocks in loaded.items()}
-        sequence.tokens_by_source = TokensBySource(
-            device=device,
-            in_flight=num_matched - device,
-            host=tokens.get(Tier.HOST, 0),
-            disk=tokens.get(Tier.DISK, 0),
-            shared=tokens.get(Tier.SHARED, 0),
-            computed=sequence.num_prompt_tokens - num_matched - sum(tokens.values()),
-        )
-        self.admitted_tokens = self.admitted_tokens.plus(sequence.tokens_by_source)
+        self._accounts.count(sequence, num_matched, tokens)
 
     def _charge(self, sequence: Sequence, num_tokens: int) -> None:
         """The first ``num_tokens`` of ``sequence`` count against its tenant; each counts once."""

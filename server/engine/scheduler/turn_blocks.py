@@ -8,6 +8,7 @@ from ....sessions.cache.cost_model import Source
 from ....sessions.cache.prefix_cache import BlockCopy, PrefixCache
 from ....sessions.cache.radix_tree import Match
 from ..kv_transfer import BlockLoad, KVTransfer
+from ..prompt_accounts import PromptAccounts, planned_tokens
 from ..sequence import Sequence
 
 
@@ -22,8 +23,9 @@ class Taken:
 class TurnBlocks:
     """Between the scheduler and the cache. ``transfer`` None: there are no tiers below the device's."""
 
-    def __init__(self, cache: PrefixCache, transfer: KVTransfer | None) -> None:
+    def __init__(self, cache: PrefixCache, accounts: PromptAccounts, transfer: KVTransfer | None) -> None:
         self._cache = cache
+        self._accounts = accounts
         self._transfer = transfer
         self.block_size = cache.block_size
 
@@ -54,12 +56,12 @@ class TurnBlocks:
         match = self._cache.match(sequence.turn.cache_salt, sequence.packed(0, sequence.num_tokens - 1))
         wanted = sequence.content_keys[len(match.blocks) :]
         sources = self._plan_load(match, wanted, sequence.num_tokens)
-        if sources:
-            match = match.whole_blocks()  # the rest of its block is loaded with the others
-        admitted = self._cache.admit(match, sequence.num_tokens, spare_blocks)
+        used = match.whole_blocks() if sources else match  # the rest of its block is loaded with the others
+        admitted = self._cache.admit(used, sequence.num_tokens, spare_blocks)
         if admitted is None:
             return None
         sequence.held, copy = admitted
+        self._expect(sequence, match, wanted, sources)
         sequence.num_computed = sequence.held.num_matched_tokens
         if not sources or self._transfer is None:
             return Taken(copy, None)
@@ -85,6 +87,7 @@ class TurnBlocks:
         held = sequence.held
         assert held is not None
         self.commit(sequence)
+        self._accounts.computed(sequence)
         if self._transfer is not None and sequence.turn.persist:
             self._transfer.persist(held.content_keys, held.block_ids, held.num_matched_blocks)
         self._cache.release(held, sequence.packed(held.num_cached_tokens, sequence.num_computed), sequence.num_computed)
@@ -95,3 +98,12 @@ class TurnBlocks:
         if self._transfer is None or not wanted:
             return []
         return self._transfer.plan(len(match.blocks), wanted, num_tokens)
+
+    def _expect(self, sequence: Sequence, match: Match, wanted: list[bytes], sources: list[Source]) -> None:
+        """Tell the accounts what is known of a turn's prompt."""
+
+        def found() -> int:
+            there = self._transfer.tiers.sources(wanted) if self._transfer is not None else []
+            return planned_tokens(match, there, self.block_size)
+
+        self._accounts.expect(sequence, match, found, planned_tokens(match, sources, self.block_size))
