@@ -112,6 +112,7 @@ class SubmitTurn(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     ``logged_tokens``: of the prompt, what the session's log says was computed before.
     ``persist`` False: its blocks are not written to where they outlive the process. ``deadline_s``: a turn that still
     waits so many seconds after the engine got it ends with ``FinishReason.EXPIRED``; one that runs goes on.
+    ``expected_token_ids``: what the answer may be like; drafts may be taken from it.
     """
 
     turn_id: str
@@ -124,6 +125,7 @@ class SubmitTurn(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     owner: str = ""
     persist: bool = True
     deadline_s: float | None = None
+    expected_token_ids: tuple[int, ...] = ()
     logged_tokens: int = 0
 
 
