@@ -190,6 +190,16 @@ class TierCounters(msgspec.Struct, frozen=True, kw_only=True):
     typical_error: float = 1.0
 
 
+class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
+    """One class's queue: gauges of this moment, and counters since the engine's start."""
+
+    waiting: int = 0
+    waiting_tokens: int = 0  # of these turns' prompts, what was not cached when they began to wait
+    started: int = 0
+    expired: int = 0  # turns whose deadline passed while they waited
+    waited_s: float = 0.0  # seconds that the turns which started or expired had waited
+
+
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """Counters since the engine's start, and gauges of this moment."""
 
@@ -202,6 +212,9 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     used_blocks: int = 0
     evicted_blocks: int = 0
     preemptions: int = 0
+    queues: tuple[QueueStats, ...] = ()  # in the order of Priority
+    prefill_tokens_per_s: float = 0.0  # recently, while there were prompts to compute
+    turn_s: float = 0.0  # recent mean from a turn's start to its end
     prompt_tokens_by_source: TokensBySource = TokensBySource()
     reuse: ReuseTotals = ReuseTotals()
     generated_tokens: int = 0
