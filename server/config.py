@@ -19,6 +19,7 @@ from msgspec import Meta
 from ..sessions.errors import ConfigError
 from .engine.engine_config import EngineConfig
 from .settings import ENVIRONMENT_PREFIX, Setting, settings_of, suggest
+from .text.answer_format import TextConfig
 from .web.http_config import HttpConfig
 
 CONFIG_VARIABLE = "SESSILE_CONFIG"
@@ -99,6 +100,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     engine: Annotated[EngineConfig, Meta(extra={"prefix": ""})] = msgspec.field(default_factory=EngineConfig)
     kernels: Annotated[KernelsConfig, Meta(extra={"prefix": ""})] = msgspec.field(default_factory=KernelsConfig)
     names: Annotated[ModelNames, Meta(extra={"prefix": ""})] = msgspec.field(default_factory=ModelNames)
+    text: Annotated[TextConfig, Meta(extra={"prefix": ""})] = msgspec.field(default_factory=TextConfig)
     http: HttpConfig = msgspec.field(default_factory=HttpConfig)
     grpc: GrpcConfig = msgspec.field(default_factory=GrpcConfig)
     log: LogConfig = msgspec.field(default_factory=LogConfig)

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+from ...server.text.answer_format import TextConfig
 from ...server.text.chat_template import ChatTemplate
 from ...server.text.tokenizer import Tokenizer
 from ..errors import RequestError, SessionNotFound
@@ -19,7 +20,6 @@ from ..store import Change, DuplicateRequest, SessionStore, StoredAnswer
 from . import answers, validation
 from .completions import Completions
 from .ports import Clock, TurnEngine
-from .prompts import assistant_message
 from .replay import ReplayMemory
 from .requests import (
     Appended,
@@ -56,8 +56,8 @@ class SessionManager:
     A change is answered only after it is on disk. A turn is committed at its end, input and answer together; a turn
     that fails, is cancelled or dies with the process leaves the session as it was.
 
-    ``model_aliases`` are names of the served model beside its own. What no open session holds is deleted from the store
-    ``retention_s`` seconds after it was closed or left.
+    ``model_aliases`` are names of the served model beside its own; ``text_config`` says how its calls and reasoning are
+    read. What no open session holds is deleted from the store ``retention_s`` seconds after it was closed or left.
     """
 
     def __init__(
@@ -71,13 +71,14 @@ class SessionManager:
         replay: ReplayMemory | None = None,
         retention_s: float = RETENTION_S,
         model_aliases: Collection[str] = (),
+        text_config: TextConfig | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._retention_s = retention_s
         self._next_prune_at = 0.0
         self._running = RunningWork()
-        self._turns = Turns(engine, tokenizer, chat_template, model_aliases)
+        self._turns = Turns(engine, tokenizer, chat_template, model_aliases, text_config)
         self._completions = Completions(self._turns, replay if replay is not None else ReplayMemory())
 
     @property
@@ -198,9 +199,14 @@ class SessionManager:
             yield told_again
 
     async def _turn(self, request: GenerateRequest, session: Session, claim: Claim) -> AsyncGenerator[TurnEvent, None]:
+        validation.require_tool_choice(request.tool_choice, session.tools)
         log = await self._continued(request, session)
         prompt = await self._turns.prompt(session, log, request)
-        run = self._turns.run(prompt.token_ids, request)
+        run = (
+            self._turns.run(prompt.token_ids, request, session.tools)
+            if prompt.in_chat
+            else self._turns.run_plain(prompt.token_ids, request)
+        )
         try:
             async with aclosing(run.deltas()) as deltas:
                 async for delta in deltas:
@@ -212,7 +218,7 @@ class SessionManager:
     async def _commit_turn(
         self, request: GenerateRequest, session: Session, entry: NewEntry | None, result: TurnResult, *, in_chat: bool
     ) -> TurnFinished:
-        said = (assistant_message(result.text),) if in_chat else ()
+        said = (result.message,) if in_chat else ()
         output = NewEntry(kind=EntryKind.OUTPUT, token_ids=result.token_ids, messages=said)
         entries = (output,) if entry is None else (entry, output)
         after = session.advanced(entries, now=self._clock())
@@ -225,6 +231,8 @@ class SessionManager:
             turn=after.place.num_turns,
             num_tokens=after.place.num_tokens,
             tokens_committed=tokens_in(entries),
+            tool_calls=result.message.tool_calls,
+            reasoning_tokens=result.reasoning_tokens,
         )
         answer = answers.turn_answer(result, finished)
         await self._commit(request, Change(session=after, base_version=session.version, entries=entries), answer)
