@@ -20,6 +20,7 @@ from ..sessions.errors import ConfigError
 from .engine.engine_config import EngineConfig
 from .settings import ENVIRONMENT_PREFIX, Setting, settings_of, suggest
 from .text.answer_format import TextConfig
+from .text.grammar_config import GrammarConfig
 from .web.http_config import HttpConfig
 
 CONFIG_VARIABLE = "SESSILE_CONFIG"
@@ -103,6 +104,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     text: Annotated[TextConfig, Meta(extra={"prefix": ""})] = msgspec.field(default_factory=TextConfig)
     http: HttpConfig = msgspec.field(default_factory=HttpConfig)
     grpc: GrpcConfig = msgspec.field(default_factory=GrpcConfig)
+    grammar: GrammarConfig = msgspec.field(default_factory=GrammarConfig)
     log: LogConfig = msgspec.field(default_factory=LogConfig)
 
     def validate(self) -> None:

@@ -61,7 +61,13 @@ async def start_front(
     stack.callback(store.close)
     served = served_name(config, source)
     manager = SessionManager(
-        store, engine, tokenizer, template, model_aliases={served.name, *served.aliases}, text_config=config.text
+        store,
+        engine,
+        tokenizer,
+        template,
+        model_aliases={served.name, *served.aliases},
+        text_config=config.text,
+        grammars=config.grammar,
     )
     stack.callback(manager.shutdown)
     parts = WebParts(

@@ -11,8 +11,10 @@ from typing import TypeVar
 
 import msgspec
 
+from ...server.engine.grammar import Grammar
 from ...server.text.answer_format import TextConfig
 from ...server.text.chat_template import ChatTemplate
+from ...server.text.grammar_config import GrammarConfig
 from ...server.text.tokenizer import Tokenizer
 from ..errors import RequestError, SessionNotFound
 from ..session import START, EntryKind, NewEntry, Session, SessionLog, SessionState, tokens_in
@@ -57,7 +59,8 @@ class SessionManager:
     that fails, is cancelled or dies with the process leaves the session as it was.
 
     ``model_aliases`` are names of the served model beside its own; ``text_config`` says how its calls and reasoning are
-    read. What no open session holds is deleted from the store ``retention_s`` seconds after it was closed or left.
+    read, ``grammars`` bounds what answers may be made to look like. What no open session holds is deleted from the
+    store ``retention_s`` seconds after it was closed or left.
     """
 
     def __init__(
@@ -72,13 +75,14 @@ class SessionManager:
         retention_s: float = RETENTION_S,
         model_aliases: Collection[str] = (),
         text_config: TextConfig | None = None,
+        grammars: GrammarConfig | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._retention_s = retention_s
         self._next_prune_at = 0.0
         self._running = RunningWork()
-        self._turns = Turns(engine, tokenizer, chat_template, model_aliases, text_config)
+        self._turns = Turns(engine, tokenizer, chat_template, model_aliases, text_config, grammars)
         self._completions = Completions(self._turns, replay if replay is not None else ReplayMemory())
 
     @property
@@ -91,7 +95,7 @@ class SessionManager:
         await self._running.drain()
 
     def shutdown(self) -> None:
-        """Let go of the tokenising thread. The store stays its owner's to close."""
+        """Let go of threads and processes. The store stays its owner's to close."""
         self._turns.shutdown()
 
     async def open(self, request: OpenSession) -> SessionView:
@@ -152,6 +156,7 @@ class SessionManager:
         """Run a turn; see ``service.Sessions.generate``."""
         with self._running.admitted():
             validation.require_turn(request, self._turns.engine_info())
+            await self._turns.check_grammar(request.sampling.grammar, "sampling.grammar")
             last: TurnFinished | None = None
             async with aclosing(self._turn_or_answer(request)) as events:
                 async for event in events:
@@ -161,6 +166,11 @@ class SessionManager:
                         yield event
             if last is not None:
                 yield last
+
+    async def check_grammar(self, grammar: Grammar | None, field: str) -> None:
+        """Raise RequestError naming ``field`` unless ``grammar`` can be used. ``complete`` does so too, under its own
+        name of the field; what was found is remembered."""
+        await self._turns.check_grammar(grammar, field)
 
     def complete(self, request: CompletionRequest) -> AsyncGenerator[TurnEvent, None]:
         """Run a turn without a session; see ``service.Sessions.complete``."""
@@ -202,11 +212,12 @@ class SessionManager:
         validation.require_tool_choice(request.tool_choice, session.tools)
         log = await self._continued(request, session)
         prompt = await self._turns.prompt(session, log, request)
-        run = (
-            self._turns.run(prompt.token_ids, request, session.tools)
+        reading = (
+            self._turns.message_reading(prompt.token_ids, request, session.tools)
             if prompt.in_chat
-            else self._turns.run_plain(prompt.token_ids, request)
+            else self._turns.plain_reading(request)
         )
+        run = self._turns.run(prompt.token_ids, request, reading, logged_tokens=prompt.logged_tokens)
         try:
             async with aclosing(run.deltas()) as deltas:
                 async for delta in deltas:
@@ -250,7 +261,7 @@ class SessionManager:
         prompt = await self._turns.prompt(session, log, request)
         if prompt.entry is None:
             raise RequestError("there is nothing to append", field="input")
-        usage = await self._turns.prefill(prompt.token_ids, request)
+        usage = await self._turns.prefill(prompt, request)
         after = session.advanced((prompt.entry,), now=self._clock())
         answer = Appended(session=_view(after), tokens_committed=len(prompt.entry.token_ids), usage=usage)
         return Change(session=after, base_version=session.version, entries=(prompt.entry,)), answer

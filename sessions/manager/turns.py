@@ -11,11 +11,14 @@ from typing import TypeVar
 
 import msgspec
 
+from ...server.engine.grammar import Grammar
 from ...server.engine.messages import EngineReady, SubmitTurn, TurnUsage
 from ...server.engine.sampling_params import SamplingParams
 from ...server.text.answer_format import TextConfig, choose_format
 from ...server.text.answer_parser import AnswerParser
 from ...server.text.chat_template import ChatTemplate
+from ...server.text.grammar_checker import GrammarChecker
+from ...server.text.grammar_config import GrammarConfig
 from ...server.text.reasoning import ReasoningSplitter, opens_reasoning
 from ...server.text.tokenizer import Tokenizer
 from ...server.text.tool_calls import CallNumbers, ToolCallParser
@@ -41,6 +44,7 @@ class TurnPrompt(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: list[int]
     entry: NewEntry | None
     in_chat: bool  # whether the answer is a message
+    logged_tokens: int  # of ``token_ids``, those whose KV was computed before, here or elsewhere
 
 
 class Turns:
@@ -53,6 +57,7 @@ class Turns:
         chat_template: ChatTemplate,
         model_aliases: Collection[str] = (),
         text_config: TextConfig | None = None,
+        grammars: GrammarConfig | None = None,
     ) -> None:
         self._engine = engine
         self._model_aliases = frozenset(model_aliases)
@@ -62,10 +67,17 @@ class Turns:
         )
         self.prompts = PromptBuilder(tokenizer, chat_template)
         self._tokenising = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sessile-tokenising")
+        self._grammars = GrammarChecker(tokenizer, grammars or GrammarConfig())
 
     def shutdown(self) -> None:
-        """Let go of the tokenising thread."""
+        """Let go of the tokenising thread and of the process that compiles grammars."""
         self._tokenising.shutdown(wait=False, cancel_futures=True)
+        self._grammars.close()
+
+    async def check_grammar(self, grammar: Grammar | None, field: str) -> None:
+        """Raise RequestError unless ``grammar`` (None: anything goes) can be used; asking again costs nothing."""
+        if grammar is not None:
+            await self._grammars.check(grammar, self._engine.info.vocab_size, field)
 
     def engine_info(self) -> EngineReady:
         """The loaded model. Raises EngineError while none is ready."""
@@ -105,19 +117,35 @@ class Turns:
         token_ids = log.token_ids() + list(entry.token_ids if entry is not None else ())
         max_tokens = request.sampling.max_tokens if isinstance(request, GenerateRequest) else None
         validation.require_room(len(token_ids), max_tokens, self.engine_info(), "input")
-        return TurnPrompt(token_ids=token_ids, entry=entry, in_chat=in_chat(session, log, entry))
+        return TurnPrompt(
+            token_ids=token_ids,
+            entry=entry,
+            in_chat=in_chat(session, log, entry),
+            logged_tokens=computed_before(log.num_tokens),
+        )
 
-    def run(self, token_ids: list[int], request: GenerateRequest | CompletionRequest, tools: Sequence[Tool]) -> TurnRun:
-        """A turn that continues ``token_ids``, ready to be read; its answer is a message and may call ``tools``."""
-        turn = self._submission(token_ids, request.sampling, request)
+    def message_reading(
+        self, token_ids: list[int], request: GenerateRequest | CompletionRequest, tools: Sequence[Tool]
+    ) -> AnswerReading:
+        """How to read an answer to ``token_ids`` that is a message and may call ``tools``."""
         parser = AnswerParser(self._reasoning(token_ids), self._calls(request, tools))
-        reading = AnswerReading(parser, self.format.special_texts, request.stop, not request.tool_choice.parallel)
-        return TurnRun(self._engine, self._tokenizer, turn, reading)
+        return AnswerReading(parser, self.format.special_texts, request.stop, not request.tool_choice.parallel)
 
-    def run_plain(self, token_ids: list[int], request: GenerateRequest | CompletionRequest) -> TurnRun:
-        """A turn that continues ``token_ids``, ready to be read; its answer is text and nothing else."""
-        turn = self._submission(token_ids, request.sampling, request)
-        return TurnRun(self._engine, self._tokenizer, turn, AnswerReading(AnswerParser(None, None), stop=request.stop))
+    def plain_reading(self, request: GenerateRequest | CompletionRequest) -> AnswerReading:
+        """How to read an answer that is text and nothing else."""
+        return AnswerReading(AnswerParser(None, None), stop=request.stop)
+
+    def run(
+        self,
+        token_ids: list[int],
+        request: GenerateRequest | CompletionRequest,
+        reading: AnswerReading,
+        *,
+        logged_tokens: int = 0,
+    ) -> TurnRun:
+        """A turn that continues ``token_ids``, ready to be read."""
+        turn = self._submission(token_ids, request.sampling, request, logged_tokens)
+        return TurnRun(self._engine, self._tokenizer, turn, reading)
 
     def _reasoning(self, token_ids: list[int]) -> ReasoningSplitter | None:
         tags = self.format.tags
@@ -132,13 +160,13 @@ class Turns:
         new_id = call_ids(self.format.tools, *_secret_words(request))
         return self.format.tool_parser(CallNumbers(new_id), [tool["function"]["name"] for tool in tools])
 
-    async def prefill(self, token_ids: list[int], request: AppendRequest) -> TurnUsage:
-        """Compute the KV of ``token_ids``. The engine samples a token to do so, which is dropped.
+    async def prefill(self, prompt: TurnPrompt, request: AppendRequest) -> TurnUsage:
+        """Compute the KV of ``prompt``. The engine samples a token to do so, which is dropped.
 
         Raises:
             EngineError: the engine died meanwhile.
         """
-        turn = self._submission(token_ids, _PREFILL_ONLY, request)
+        turn = self._submission(prompt.token_ids, _PREFILL_ONLY, request, prompt.logged_tokens)
         async with aclosing(self._engine.generate(turn)) as outputs:
             async for output in outputs:
                 if output.usage is not None:
@@ -150,6 +178,7 @@ class Turns:
         token_ids: list[int],
         sampling: SamplingParams,
         request: AppendRequest | GenerateRequest | CompletionRequest,
+        logged_tokens: int,
     ) -> SubmitTurn:
         return SubmitTurn(
             turn_id=uuid.uuid4().hex,
@@ -160,6 +189,7 @@ class Turns:
             priority=request.priority,
             tenant=request.tenant,
             owner="" if isinstance(request, CompletionRequest) else request.session_id,
+            logged_tokens=logged_tokens,
         )
 
 
@@ -168,3 +198,8 @@ def _secret_words(request: GenerateRequest | CompletionRequest) -> tuple[str, ..
     if isinstance(request, CompletionRequest) or request.request_id is None:
         return ()
     return request.session_id, request.request_id
+
+
+def computed_before(kept_tokens: int) -> int:
+    """Of tokens that a turn left behind, how many were computed: the one sampled last never was an input."""
+    return max(0, kept_tokens - 1)
