@@ -15,7 +15,7 @@ from .replay import ConversationKeys, Key, ReplayMemory
 from .requests import CompletionRequest, MessagesInput, TextInput, TokenIdsInput, TurnEvent, TurnFinished
 from .running import RunningWork
 from .turn import TurnResult
-from .turns import Turns, computed_before
+from .turns import Turns, TurnTerms, computed_before
 
 
 class _Prompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class Completions:
                 if prompt.key is None
                 else self._turns.message_reading(prompt.token_ids, request, request.tools)
             )
-            run = self._turns.run(prompt.token_ids, request, reading, logged_tokens=prompt.logged_tokens)
+            run = self._turns.run(prompt.token_ids, request, reading, TurnTerms(logged_tokens=prompt.logged_tokens))
             async with aclosing(run.deltas()) as deltas:
                 async for delta in deltas:
                     yield delta

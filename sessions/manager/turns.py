@@ -47,6 +47,20 @@ class TurnPrompt(msgspec.Struct, frozen=True, kw_only=True):
     logged_tokens: int  # of ``token_ids``, those whose KV was computed before, here or elsewhere
 
 
+class TurnTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What goes along with a turn's prompt.
+
+    ``persist``: write its KV to disk when it ends. ``deadline_s``: a turn that still waits after so many seconds ends.
+    ``expected_token_ids``: what the answer may be like, to draft from. ``logged_tokens``: of the prompt's tokens, those
+    whose KV was computed before, here or elsewhere.
+    """
+
+    persist: bool = True
+    deadline_s: float | None = None
+    expected_token_ids: tuple[int, ...] = ()
+    logged_tokens: int = 0
+
+
 class Turns:
     """Makes prompts and runs turns. Rendering and tokenising have a thread of their own: no text stops the loop."""
 
@@ -124,6 +138,13 @@ class Turns:
             logged_tokens=computed_before(log.num_tokens),
         )
 
+    async def expected_tokens(self, text: str | None) -> tuple[int, ...]:
+        """What an answer may be like, in tokens; as many as an answer can have."""
+        if not text:
+            return ()
+        token_ids = await self.tokenise(lambda: self._tokenizer.encode(text, allow_special=False))
+        return tuple(token_ids[: self.engine_info().context_length])
+
     def message_reading(
         self, token_ids: list[int], request: GenerateRequest | CompletionRequest, tools: Sequence[Tool]
     ) -> AnswerReading:
@@ -140,11 +161,10 @@ class Turns:
         token_ids: list[int],
         request: GenerateRequest | CompletionRequest,
         reading: AnswerReading,
-        *,
-        logged_tokens: int = 0,
+        terms: TurnTerms,
     ) -> TurnRun:
         """A turn that continues ``token_ids``, ready to be read."""
-        turn = self._submission(token_ids, request.sampling, request, logged_tokens)
+        turn = self._submission(token_ids, request.sampling, request, terms)
         return TurnRun(self._engine, self._tokenizer, turn, reading)
 
     def _reasoning(self, token_ids: list[int]) -> ReasoningSplitter | None:
@@ -160,13 +180,13 @@ class Turns:
         new_id = call_ids(self.format.tools, *_secret_words(request))
         return self.format.tool_parser(CallNumbers(new_id), [tool["function"]["name"] for tool in tools])
 
-    async def prefill(self, prompt: TurnPrompt, request: AppendRequest) -> TurnUsage:
+    async def prefill(self, prompt: TurnPrompt, request: AppendRequest, terms: TurnTerms) -> TurnUsage:
         """Compute the KV of ``prompt``. The engine samples a token to do so, which is dropped.
 
         Raises:
             EngineError: the engine died meanwhile.
         """
-        turn = self._submission(prompt.token_ids, _PREFILL_ONLY, request, prompt.logged_tokens)
+        turn = self._submission(prompt.token_ids, _PREFILL_ONLY, request, terms)
         async with aclosing(self._engine.generate(turn)) as outputs:
             async for output in outputs:
                 if output.usage is not None:
@@ -178,7 +198,7 @@ class Turns:
         token_ids: list[int],
         sampling: SamplingParams,
         request: AppendRequest | GenerateRequest | CompletionRequest,
-        logged_tokens: int,
+        terms: TurnTerms,
     ) -> SubmitTurn:
         return SubmitTurn(
             turn_id=uuid.uuid4().hex,
@@ -189,7 +209,10 @@ class Turns:
             priority=request.priority,
             tenant=request.tenant,
             owner="" if isinstance(request, CompletionRequest) else request.session_id,
-            logged_tokens=logged_tokens,
+            persist=terms.persist,
+            deadline_s=terms.deadline_s,
+            expected_token_ids=terms.expected_token_ids,
+            logged_tokens=terms.logged_tokens,
         )
 
 
