@@ -48,11 +48,15 @@ from ...sessions.manager.requests import (
     Suspended,
     TextDelta,
     TokensByTier,
+    ToolChoice,
+    ToolChoiceMode,
+    TurnDelta,
     TurnFinished,
 )
 from ...sessions.messages import Message, Role, Tool, ToolCall
 from ..engine.messages import FinishReason, Priority, TokenLogprobs, TokensBySource, TurnUsage
 from ..engine.sampling_params import SamplingParams
+from ..text.tool_calls import MalformedCall, ReasoningDelta, ToolCallArguments, ToolCallStarted
 from .asynchronous import AsyncSessionClient
 from .errors import CallFailed, ConnectionLost, DeadlineExceeded, TurnInterrupted
 from .retry import NO_RETRIES, RetryPolicy
@@ -81,12 +85,14 @@ __all__ = [
     "HintOutcome",
     "HintVerdict",
     "KvMoved",
+    "MalformedCall",
     "Message",
     "ModelChanged",
     "Movement",
     "Persistence",
     "PersistencePolicy",
     "Priority",
+    "ReasoningDelta",
     "RequestError",
     "Resumed",
     "Retain",
@@ -111,8 +117,13 @@ __all__ = [
     "TokensByTier",
     "Tool",
     "ToolCall",
+    "ToolCallArguments",
+    "ToolCallStarted",
+    "ToolChoice",
+    "ToolChoiceMode",
     "ToolWait",
     "Turn",
+    "TurnDelta",
     "TurnFailed",
     "TurnFinished",
     "TurnInterrupted",

@@ -11,7 +11,7 @@ import msgspec
 
 from ...sessions.errors import RequestError
 from ...sessions.keeping import PersistencePolicy
-from ...sessions.manager.requests import MessagesInput, TextInput, TokenIdsInput, TurnInput
+from ...sessions.manager.requests import MessagesInput, TextInput, TokenIdsInput, ToolChoice, TurnInput
 from ...sessions.messages import Message, Role, Tool
 from ...sessions.session import AtToken, AtTurn, Point
 from ..engine.messages import Priority
@@ -40,6 +40,7 @@ class TurnOptions(ChangeOptions, total=False):
     """How to run a turn."""
 
     sampling: SamplingParams
+    tool_choice: ToolChoice
     stop: Sequence[str]
     priority: Priority
 

@@ -26,6 +26,7 @@ from ...sessions.manager.requests import (
     SessionView,
     Suspended,
     SuspendRequest,
+    ToolChoice,
     ToolResultInput,
     TurnFinished,
     TurnInput,
@@ -217,6 +218,7 @@ class AsyncSession:
             **self._change(options),
             input=turn_input,
             sampling=seeded(options.get("sampling", SamplingParams())),
+            tool_choice=options.get("tool_choice", ToolChoice()),
             stop=tuple(options.get("stop", ())),
             priority=options.get("priority", Priority.INTERACTIVE),
         )
