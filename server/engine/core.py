@@ -89,6 +89,7 @@ class EngineCore:
         self._ended: list[Sequence] = []  # between steps, not yet reported
         self._order = itertools.count()
         self._counters = _Counters()
+        self.turns_in_step: tuple[str, ...] = ()  # of the present or the last one
 
     @property
     def has_work(self) -> bool:
@@ -133,6 +134,7 @@ class EngineCore:
         """Compute one step and return the new tokens of each turn that got any, and the turns that ended."""
         started = self._clock()
         plan = self._scheduler.schedule()
+        self.turns_in_step = tuple(chunk.sequence.turn_id for chunk in plan.chunks)
         for sequence in plan.preempted:
             self._tables.forget(sequence)
         for sequence in plan.expired:
