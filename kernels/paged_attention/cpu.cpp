@@ -8,6 +8,7 @@
 // A unit of work is (sequence, key head, tile of query rows), over all segments; where that gives too few units for the
 // team (decode), each segment is a unit and its partial result waits in memory for the merge.
 #include <algorithm>
+#include <type_traits>
 
 #include "../cpu/ops.h"
 #include "../cpu/tile.h"
@@ -19,6 +20,11 @@ constexpr int STRETCH = 64;   // tokens of one online softmax update
 constexpr int SEGMENT = 256;  // tokens whose partial result stands alone
 constexpr int TILE = 96;      // query rows (tokens times heads that share a key head) of a unit, about
 constexpr float LOWEST = -1e30f;
+
+// So few rows (a decode's) read the pool directly; for more it is widened once, to a panel. With sixteen registers the
+// panel is faster for any number.
+constexpr int FEW_ROWS = SESSILE_LEVEL >= 2 ? 5 : 0;
+constexpr int GROUPS_AT_ONCE = 4;  // of a direct read: accumulators enough to hide the latency of an FMA
 
 // What differs between a float32 and a bfloat16 KV pool.
 struct Float32Kv {
@@ -207,23 +213,146 @@ void update_row(const Shape& shape, int64_t row, int64_t visible, float scale, c
   store(partial.sum + row * LANES, sum);
 }
 
-// Adds the tokens [position, position + count) to the rows' partial result.
+// Scores of `count` tokens from `position` on against the rows of A, by way of a panel: what is read from the pool is
+// widened once for all rows. [STRETCH / 32][rows][32].
 template <class Kv>
-void add_stretch(const Attention& op, const Batch& batch, const KvLayer& kv, const QueryTile& tile, const Shape& shape,
-                 int64_t position, int64_t count, const Buffers& buffers, const Partial& partial) {
-  using Step = typename Kv::Step;
-  const int64_t dim = shape.head_dim, rows = shape.rows, steps = dim / Step::WIDTH;
-  const int64_t group_bytes = KV_GROUP * dim * 4 / Kv::PAIR, next = position + STRETCH;
-  const int64_t next_count = std::clamp<int64_t>(tile.context - next, 0, STRETCH);
-  load_keys<Kv>(batch, kv, tile, position, count, dim, buffers.panel);
-  prefetch(batch, kv, tile, next, next_count, group_bytes, 0);
+void score_by_panel(const Batch& batch, const KvLayer& kv, const QueryTile& tile, const Shape& shape, int64_t position,
+                    int64_t count, const Buffers& buffers) {
+  const int64_t steps = shape.head_dim / Kv::Step::WIDTH;
+  load_keys<Kv>(batch, kv, tile, position, count, shape.head_dim, buffers.panel);
   std::fill_n(buffers.scores, shape.rows * STRETCH, 0.0f);
   for (int64_t c = 0; c < count; c += COLUMNS)
-    tiles<Step>(buffers.queries, steps, rows, buffers.panel + c * steps, steps, buffers.scores + c * shape.rows);
+    tiles<typename Kv::Step>(buffers.queries, steps, shape.rows, buffers.panel + c * steps, steps,
+                             buffers.scores + c * shape.rows);
+}
 
+// Adds the weighted values of `count` tokens to the rows' output, by way of a panel.
+template <class Kv>
+void add_values_by_panel(const Batch& batch, const KvLayer& kv, const QueryTile& tile, const Shape& shape,
+                         int64_t position, int64_t count, const Buffers& buffers, const Partial& partial) {
+  constexpr int64_t WEIGHT_WORDS = STRETCH / Kv::Step::WIDTH;
+  load_values<Kv>(batch, kv, tile, position, count, shape.head_dim, buffers.panel);
+  const int64_t steps = (count + Kv::Step::WIDTH - 1) / Kv::Step::WIDTH;
+  for (int64_t p = 0; p < shape.panels; ++p)
+    tiles<typename Kv::Step>(buffers.weights, WEIGHT_WORDS, shape.rows, buffers.panel + p * WEIGHT_WORDS * COLUMNS, steps,
+                             partial.output + p * shape.rows * COLUMNS);
+}
+
+// acc[row][i] += a[row] * words[i] for the one or two elements of K in each word; a[row] points at the row's words.
+template <class Kv, int ROWS, int VECTORS>
+SESSILE_INLINE void multiply_words(const float* const (&a)[ROWS], int64_t word, const Words (&words)[VECTORS],
+                                   Vec (&acc)[ROWS][VECTORS]) {
+  using Step = typename Kv::Step;
+  constexpr bool TWO_STEPS = Kv::PAIR == 2 && Step::WIDTH == 1;
+  Vec part[VECTORS];
+#pragma GCC unroll 16
+  for (int i = 0; i < VECTORS; ++i) part[i] = TWO_STEPS ? (Vec)(words[i] << 16) : (Vec)words[i];
+#pragma GCC unroll 16
+  for (int r = 0; r < ROWS; ++r) {
+    const Vec element = splat(a[r][TWO_STEPS ? 2 * word : word]);
+#pragma GCC unroll 16
+    for (int i = 0; i < VECTORS; ++i) acc[r][i] = Step::apply(element, part[i], acc[r][i]);
+  }
+  if constexpr (TWO_STEPS) {
+#pragma GCC unroll 16
+    for (int i = 0; i < VECTORS; ++i) part[i] = (Vec)(words[i] & 0xffff0000u);
+#pragma GCC unroll 16
+    for (int r = 0; r < ROWS; ++r) {
+      const Vec element = splat(a[r][2 * word + 1]);
+#pragma GCC unroll 16
+      for (int i = 0; i < VECTORS; ++i) acc[r][i] = Step::apply(element, part[i], acc[r][i]);
+    }
+  }
+}
+
+// Scores of GROUPS groups of tokens against few rows, straight from the pool: the same chain of operations as by a
+// panel, without writing it.
+template <class Kv, int ROWS, int GROUPS>
+SESSILE_INLINE void score_groups(const Batch& batch, const KvLayer& kv, const QueryTile& tile, const Shape& shape,
+                                 int64_t position, int64_t first, const Buffers& buffers) {
+  constexpr int EACH = KV_GROUP / LANES, VECTORS = GROUPS * EACH;
+  const int64_t words = shape.head_dim / Kv::PAIR, row_words = shape.head_dim / Kv::Step::WIDTH;
+  const uint8_t* keys[GROUPS];
+  for (int g = 0; g < GROUPS; ++g)
+    keys[g] = group_at(batch, kv, tile, position + first + g * KV_GROUP, KV_GROUP * words * 4);
+  const float* a[ROWS];
+  for (int r = 0; r < ROWS; ++r) a[r] = buffers.queries + r * row_words;
+  Vec acc[ROWS][VECTORS] = {};
+  for (int64_t word = 0; word < words; ++word) {
+    Words read[VECTORS];
+#pragma GCC unroll 16
+    for (int i = 0; i < VECTORS; ++i) read[i] = load_words(keys[i / EACH] + (word * EACH + i % EACH) * LANES * 4);
+    multiply_words<Kv>(a, word, read, acc);
+  }
+  for (int r = 0; r < ROWS; ++r)
+    for (int i = 0; i < VECTORS; ++i) {
+      const int64_t token = first + i * LANES;
+      store(buffers.scores + (token / COLUMNS * ROWS + r) * COLUMNS + token % COLUMNS, acc[r][i]);
+    }
+}
+
+template <class Kv, int ROWS>
+void score_directly(const Batch& batch, const KvLayer& kv, const QueryTile& tile, const Shape& shape, int64_t position,
+                    int64_t count, const Buffers& buffers) {
+  int64_t first = 0;
+  for (; first + GROUPS_AT_ONCE * KV_GROUP <= count; first += GROUPS_AT_ONCE * KV_GROUP)
+    score_groups<Kv, ROWS, GROUPS_AT_ONCE>(batch, kv, tile, shape, position, first, buffers);
+  for (; first < count; first += KV_GROUP)
+    score_groups<Kv, ROWS, 1>(batch, kv, tile, shape, position, first, buffers);
+}
+
+// Adds the weighted values of `count` tokens to VECTORS vectors of few rows' output, straight from the pool.
+template <class Kv, int ROWS, int VECTORS>
+SESSILE_INLINE void add_values_at(const Batch& batch, const KvLayer& kv, const QueryTile& tile, const Shape& shape,
+                                  int64_t position, int64_t count, int64_t dim, const Buffers& buffers,
+                                  const Partial& partial) {
+  const int64_t row_bytes = shape.head_dim * 4, weight_words = STRETCH / Kv::Step::WIDTH;
+  const auto at = [&](int r, int i) {
+    const int64_t d = dim + i * LANES;
+    return partial.output + (d / COLUMNS * ROWS + r) * COLUMNS + d % COLUMNS;
+  };
+  const float* a[ROWS];
+  for (int r = 0; r < ROWS; ++r) a[r] = buffers.weights + r * weight_words;
+  Vec acc[ROWS][VECTORS];
+  for (int r = 0; r < ROWS; ++r)
+    for (int i = 0; i < VECTORS; ++i) acc[r][i] = load(at(r, i));
+  Words read[VECTORS];
+  for (int64_t group = 0; group < count; group += KV_GROUP) {
+    const uint8_t* values = group_at(batch, kv, tile, position + group, KV_GROUP * row_bytes / Kv::PAIR) +
+                            kv.value_offset + dim * 4;
+    const int64_t tokens = std::min<int64_t>(KV_GROUP, count - group), whole = tokens / Kv::PAIR;
+    for (int64_t word = 0; word < whole; ++word, values += row_bytes) {
+#pragma GCC unroll 16
+      for (int i = 0; i < VECTORS; ++i) read[i] = load_words(values + i * LANES * 4);
+      multiply_words<Kv>(a, group / Kv::PAIR + word, read, acc);
+    }
+    if (whole * Kv::PAIR < tokens) {  // the second token of the last pair is not there, and may be anything
+#pragma GCC unroll 16
+      for (int i = 0; i < VECTORS; ++i) read[i] = load_words(values + i * LANES * 4) & 0xffffu;
+      multiply_words<Kv>(a, group / Kv::PAIR + whole, read, acc);
+    }
+  }
+  for (int r = 0; r < ROWS; ++r)
+    for (int i = 0; i < VECTORS; ++i) store(at(r, i), acc[r][i]);
+}
+
+template <class Kv, int ROWS>
+void add_values_directly(const Batch& batch, const KvLayer& kv, const QueryTile& tile, const Shape& shape,
+                         int64_t position, int64_t count, const Buffers& buffers, const Partial& partial) {
+  constexpr int VECTORS = GROUPS_AT_ONCE * KV_GROUP / LANES, AT_ONCE = VECTORS * LANES;
+  int64_t dim = 0;
+  for (; dim + AT_ONCE <= shape.head_dim; dim += AT_ONCE)
+    add_values_at<Kv, ROWS, VECTORS>(batch, kv, tile, shape, position, count, dim, buffers, partial);
+  for (; dim < shape.head_dim; dim += COLUMNS)
+    add_values_at<Kv, ROWS, COLUMNS / LANES>(batch, kv, tile, shape, position, count, dim, buffers, partial);
+}
+
+// The scores of a stretch become weights, row by row.
+template <class Step>
+void update_rows(const Shape& shape, int64_t position, int64_t count, float scale, const Buffers& buffers,
+                 const Partial& partial) {
   constexpr int64_t WEIGHT_WORDS = STRETCH / Step::WIDTH;
-  const float scale = op.scale * 1.44269504f;  // of base 2 exponents
-  for (int64_t row = 0; row < rows; ++row) {
+  for (int64_t row = 0; row < shape.rows; ++row) {
     const int64_t visible = std::clamp<int64_t>(buffers.seen[row] - position, 0, count);
     float* weights = buffers.weights + row * WEIGHT_WORDS;
     const float* scores = buffers.scores + row * COLUMNS;
@@ -234,13 +363,37 @@ void add_stretch(const Attention& op, const Batch& batch, const KvLayer& kv, con
     else
       std::fill_n(weights, WEIGHT_WORDS, 0.0f);
   }
+}
 
-  load_values<Kv>(batch, kv, tile, position, count, dim, buffers.panel);
+// Adds the tokens [position, position + count) to the rows' partial result. ROWS: how many rows, if they are few; 0 for
+// any number, by way of panels.
+template <class Kv, int ROWS>
+void add_stretch(const Attention& op, const Batch& batch, const KvLayer& kv, const QueryTile& tile, const Shape& shape,
+                 int64_t position, int64_t count, const Buffers& buffers, const Partial& partial) {
+  const int64_t group_bytes = KV_GROUP * shape.head_dim * 4 / Kv::PAIR, next = position + STRETCH;
+  const int64_t next_count = std::clamp<int64_t>(tile.context - next, 0, STRETCH);
+  prefetch(batch, kv, tile, next, next_count, group_bytes, 0);
+  if constexpr (ROWS > 0)
+    score_directly<Kv, ROWS>(batch, kv, tile, shape, position, count, buffers);
+  else
+    score_by_panel<Kv>(batch, kv, tile, shape, position, count, buffers);
+  update_rows<typename Kv::Step>(shape, position, count, op.scale * 1.44269504f /* of base 2 exponents */, buffers,
+                                 partial);
   prefetch(batch, kv, tile, next, next_count, group_bytes, kv.value_offset);
-  const int64_t value_steps = (count + Step::WIDTH - 1) / Step::WIDTH;
-  for (int64_t p = 0; p < shape.panels; ++p)
-    tiles<Step>(buffers.weights, WEIGHT_WORDS, rows, buffers.panel + p * WEIGHT_WORDS * COLUMNS, value_steps,
-                partial.output + p * shape.rows * COLUMNS);
+  if constexpr (ROWS > 0)
+    add_values_directly<Kv, ROWS>(batch, kv, tile, shape, position, count, buffers, partial);
+  else
+    add_values_by_panel<Kv>(batch, kv, tile, shape, position, count, buffers, partial);
+}
+
+// Calls f with `rows` as a constant if they are MOST or fewer, else with 0.
+template <int MOST, class F>
+void with_few_rows(int64_t rows, const F& f) {
+  if constexpr (MOST > 0) {
+    if (rows == MOST) return f(std::integral_constant<int, MOST>{});
+    if (rows < MOST) return with_few_rows<MOST - 1>(rows, f);
+  }
+  f(std::integral_constant<int, 0>{});
 }
 
 template <class Kv>
@@ -248,8 +401,12 @@ void run_segment(const Attention& op, const Batch& batch, const KvLayer& kv, con
                  int64_t segment, const Buffers& buffers, const Partial& partial) {
   clear(shape, partial);
   const int64_t end = std::min(tile.context, (segment + 1) * SEGMENT);
-  for (int64_t position = segment * SEGMENT; position < end; position += STRETCH)
-    add_stretch<Kv>(op, batch, kv, tile, shape, position, std::min<int64_t>(STRETCH, end - position), buffers, partial);
+  const auto add_stretches = [&](auto rows) {
+    for (int64_t position = segment * SEGMENT; position < end; position += STRETCH)
+      add_stretch<Kv, decltype(rows)::value>(op, batch, kv, tile, shape, position,
+                                             std::min<int64_t>(STRETCH, end - position), buffers, partial);
+  };
+  with_few_rows<FEW_ROWS>(shape.rows, add_stretches);
 }
 
 // total = total merged with a later segment, for the rows that see any of it.

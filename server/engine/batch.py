@@ -13,7 +13,8 @@ import numpy.typing as npt
 import torch
 
 from ...kernels.attention_batch import AttentionBatch, leading_decodes
-from .scheduler import StepPlan
+from .sampler import SampleRow
+from .scheduler import Chunk, StepPlan
 from .sequence import Sequence
 
 
@@ -27,8 +28,8 @@ class StepArrays:
     block_tables: npt.NDArray[np.int32]
     query_start: npt.NDArray[np.int32]
     context_lens: npt.NDArray[np.int32]
-    logits_rows: npt.NDArray[np.int64]  # [len(sampling)]: rows of the tokens whose logits are wanted
-    sampling: list[Sequence]  # the turns that get their next token
+    logits_rows: npt.NDArray[np.int64]  # [len(rows)]: rows of the tokens whose logits are wanted
+    rows: list[SampleRow]  # what is sampled from these: of each turn that gets tokens its own row, then its drafts'
 
     @property
     def num_sequences(self) -> int:
@@ -46,7 +47,7 @@ class StepBatch:
 
     token_ids: torch.Tensor  # [num_tokens] int64
     attention: AttentionBatch
-    logits_rows: torch.Tensor  # [len(sampling)] int64: rows of the tokens whose logits are wanted
+    logits_rows: torch.Tensor  # [len(rows)] int64: rows of the tokens whose logits are wanted
 
 
 class BlockTables:
@@ -78,6 +79,12 @@ class BlockTables:
         for index in indices:
             row[index] = sequence.held.block_ids[index]
 
+    def shrink(self, sequence: Sequence) -> None:
+        """Blocks of ``sequence`` were taken from its end."""
+        assert sequence.held is not None
+        if sequence in self._written:
+            self._written[sequence] = min(self._written[sequence], len(sequence.held.block_ids))
+
     def forget(self, sequence: Sequence) -> None:
         """Free the row of a turn that ended or was preempted; harmless if it has none."""
         slot = self._slots.pop(sequence, None)
@@ -104,8 +111,8 @@ def build_arrays(plan: StepPlan, tables: BlockTables, block_size: int) -> StepAr
     max_blocks = max(-(-(chunk.start + chunk.num_tokens) // block_size) for chunk in chunks)
     block_tables = tables.gather(rows, max_blocks)
     slots = block_tables[owner, positions // block_size].astype(np.int64) * block_size + positions % block_size
-    token_ids = np.concatenate([c.sequence.token_ids[c.start : c.start + c.num_tokens] for c in chunks])
-    ending = [index for index, chunk in enumerate(chunks) if chunk.reaches_end]
+    token_ids = np.concatenate([_token_ids(chunk) for chunk in chunks])
+    wanted = [np.arange(end - chunk.num_rows, end) for chunk, end in zip(chunks, query_start[1:], strict=True)]
     return StepArrays(
         token_ids=token_ids.astype(np.int64),
         positions=positions,
@@ -113,9 +120,17 @@ def build_arrays(plan: StepPlan, tables: BlockTables, block_size: int) -> StepAr
         block_tables=block_tables,
         query_start=query_start,
         context_lens=starts + counts,
-        logits_rows=query_start[1:][ending].astype(np.int64) - 1,
-        sampling=[chunks[index].sequence for index in ending],
+        logits_rows=np.concatenate(wanted).astype(np.int64),
+        rows=[
+            SampleRow(chunk.sequence, chunk.drafts[:drafted]) for chunk in chunks for drafted in range(chunk.num_rows)
+        ],
     )
+
+
+def _token_ids(chunk: Chunk) -> npt.NDArray[np.int32]:
+    """[num_tokens]"""
+    own = chunk.sequence.token_ids[chunk.start : chunk.start + chunk.num_own_tokens]
+    return np.concatenate([own, np.array(chunk.drafts, dtype=np.int32)]) if chunk.drafts else own
 
 
 def to_device(arrays: StepArrays, device: torch.device) -> StepBatch:

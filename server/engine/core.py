@@ -23,7 +23,8 @@ from .kv_cache import kv_fingerprint
 from .kv_transfer import KVTransfer
 from .lower_tiers import TierSetup
 from .messages import EngineStats, FinishReason, SubmitTurn, TurnOutput
-from .scheduler import Scheduler, StepPlan
+from .sampler import SampledToken
+from .scheduler import Chunk, Drafter, Scheduler, StepPlan
 from .sequence import Sequence
 
 
@@ -33,6 +34,8 @@ class _Counters:
 
     steps: int = 0
     generated_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     step_s: float = 0.0
     model_s: float = 0.0
 
@@ -42,7 +45,7 @@ class EngineCore:
 
     ``clock`` gives seconds; only differences count. ``weights`` is the fingerprint of the model, and a part of the key
     of each block. ``tiers`` None: there are none below the device tier. ``progress`` hears what takes long at a start
-    on a GPU.
+    on a GPU. ``drafter`` guesses tokens that a step then verifies.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class EngineCore:
         weights: str = "",
         tiers: TierSetup | None = None,
         progress: Callable[[str, float], None] = lambda stage, fraction: None,
+        drafter: Drafter | None = None,
     ) -> None:
         parts = device_parts(config, model, device, progress)
         self.num_blocks = parts.kv_cache.num_blocks
@@ -76,7 +80,7 @@ class EngineCore:
         on_evict = None if self._transfer is None else self._transfer.demote
         self._tree = RadixTree(self._pool, config.block_size, on_evict=on_evict)
         self._cache = PrefixCache(self._pool, self._tree, BlockKeys(fingerprint))
-        self._scheduler = Scheduler(config, self._cache, clock, self._transfer)
+        self._scheduler = Scheduler(config, self._cache, clock, self._transfer, drafter)
         self._tables = BlockTables(config.max_sequences, -(-self.context_length // config.block_size) + 1)
         self._turns: dict[str, Sequence] = {}
         self._ended: list[Sequence] = []  # between steps, not yet reported
@@ -140,8 +144,7 @@ class EngineCore:
             self._learn(plan, model_s)
             for sequence, indices in self._scheduler.complete(plan).items():
                 self._tables.replace(sequence, indices)
-            advanced = arrays.sampling
-            self._append_sampled(logits, advanced)
+            advanced = self._append_sampled(plan, self._sample(logits, arrays.rows))
         self._counters.steps += 1
         now = self._clock()
         self._counters.step_s += now - started
@@ -167,6 +170,8 @@ class EngineCore:
             preemptions=self._scheduler.num_preemptions,
             prompt_tokens_by_source=self._scheduler.admitted_tokens,
             generated_tokens=counters.generated_tokens,
+            drafted_tokens=counters.drafted_tokens,
+            accepted_tokens=counters.accepted_tokens,
             step_s=counters.step_s,
             model_s=counters.model_s,
             tiers=() if self._transfer is None else self._transfer.counters(),
@@ -187,19 +192,37 @@ class EngineCore:
 
     def _learn(self, plan: StepPlan, seconds: float) -> None:
         """The model took ``seconds``: a prefill that was alone in its step corrects the cost model."""
-        if self._transfer is not None and len(plan.chunks) == 1 and plan.chunks[0].num_tokens > 1:
+        if self._transfer is not None and len(plan.chunks) == 1 and plan.chunks[0].num_own_tokens > 1:
             self._transfer.cost.observe_prefill(plan.chunks[0].num_tokens, plan.chunks[0].start, seconds)
 
-    def _append_sampled(self, logits: torch.Tensor, sequences: list[Sequence]) -> None:
-        now = self._clock()
-        for sequence, token in zip(sequences, self._sample(logits, sequences), strict=True):
+    def _append_sampled(self, plan: StepPlan, sampled: list[SampledToken]) -> list[Sequence]:
+        """Give the turns their tokens; returns those that got any."""
+        now, tokens = self._clock(), iter(sampled)
+        ending = [chunk for chunk in plan.chunks if chunk.reaches_end]
+        for chunk in ending:
+            if chunk.sequence.first_token is None:
+                chunk.sequence.first_token = now
+            self._verify(chunk, list(itertools.islice(tokens, chunk.num_rows)))
+            if self._scheduler.accept(chunk.sequence):
+                self._tables.shrink(chunk.sequence)
+        for chunk in ending:
+            if chunk.sequence.finish_reason is not None:
+                self._finish(chunk.sequence, chunk.sequence.finish_reason)
+        return [chunk.sequence for chunk in ending]
+
+    def _verify(self, chunk: Chunk, sampled: list[SampledToken]) -> None:
+        """Append the token sampled first, and each further one while the draft before it is what was sampled."""
+        sequence, accepted = chunk.sequence, 0
+        for token, draft in zip(sampled, (*chunk.drafts, None), strict=True):
             sequence.append(token.token_id, token.logprobs)
-            if sequence.first_token is None:
-                sequence.first_token = now
-        self._counters.generated_tokens += len(sequences)
-        for sequence in sequences:
-            if sequence.finish_reason is not None:
-                self._finish(sequence, sequence.finish_reason)
+            self._counters.generated_tokens += 1
+            accepted += token.token_id == draft
+            if token.token_id != draft or sequence.finish_reason is not None:
+                break
+        sequence.drafted_tokens += len(chunk.drafts)
+        sequence.accepted_tokens += accepted
+        self._counters.drafted_tokens += len(chunk.drafts)
+        self._counters.accepted_tokens += accepted
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         self._scheduler.finish(sequence, reason)

@@ -15,8 +15,8 @@ class Runner(Protocol):
     """What the engine's step asks of a runner."""
 
     def run(self, arrays: StepArrays) -> torch.Tensor:
-        """Compute the batch, writing its KV to the pool; returns logits [len(sampling), vocab_size] float32, which
-        stand until the next call."""
+        """Compute the batch, writing its KV to the pool; returns logits [len(rows), vocab_size] float32, which stand
+        until the next call."""
         ...
 
 
@@ -32,6 +32,6 @@ class ModelRunner:
         """See ``Runner``."""
         batch = to_device(arrays, self._device)
         hidden = self._model.forward(batch.token_ids, batch.attention, self._kv_cache.pool)
-        if not arrays.sampling:  # chunks in the middle of prompts only
+        if not arrays.rows:  # chunks in the middle of prompts only
             return hidden.new_empty(0, 0)
         return self._model.logits(hidden[batch.logits_rows])

@@ -1,7 +1,8 @@
 """Chooses the next token of each turn from its logits.
 
 Each row is judged alone and its random number depends on the turn's seed and the token's position only, so a turn's
-tokens are the same alone, in any batch, and after a preemption or a restart.
+tokens are the same alone, in any batch, after a preemption or a restart, and with drafts or without: the row behind a
+draft is sampled as if the draft were the turn's own.
 """
 
 from __future__ import annotations
@@ -14,6 +15,28 @@ import torch
 from .messages import TokenLogprobs
 from .sampling_params import SamplingParams
 from .sequence import Sequence
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SampleRow:
+    """A row of logits: of what follows the tokens of ``sequence`` and then ``drafted``, which are guesses."""
+
+    sequence: Sequence
+    drafted: tuple[int, ...] = ()
+
+    @property
+    def params(self) -> SamplingParams:
+        return self.sequence.turn.sampling
+
+    @property
+    def position(self) -> int:
+        """Of the token that is sampled."""
+        return self.sequence.num_tokens + len(self.drafted)
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Sampled and drafted tokens before this one."""
+        return self.sequence.num_output_tokens + len(self.drafted)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,27 +53,27 @@ def uniform(seed: int, position: int) -> float:
     return float(np.random.Generator(np.random.Philox(key=key)).random())
 
 
-def sample(logits: torch.Tensor, sequences: list[Sequence]) -> list[SampledToken]:
-    """The next token of each of ``sequences``; ``logits`` is [len(sequences), vocab_size] float32, changed where tokens
-    are barred."""
-    if not sequences:  # a step of chunks that end inside their prompts
+def sample(logits: torch.Tensor, rows: list[SampleRow]) -> list[SampledToken]:
+    """The next token of each of ``rows``; ``logits`` is [len(rows), vocab_size] float32, changed where tokens are
+    barred."""
+    if not rows:  # a step of chunks that end inside their prompts
         return []
-    bar_stop_tokens(logits, sequences)
+    bar_stop_tokens(logits, rows)
     token_ids: list[int] = logits.argmax(dim=-1).tolist()
-    for row, sequence in enumerate(sequences):
-        if sequence.turn.sampling.temperature > 0:
-            token_ids[row] = _draw(logits[row], sequence.turn.sampling, sequence.num_tokens)
+    for index, row in enumerate(rows):
+        if row.params.temperature > 0:
+            token_ids[index] = _draw(logits[index], row.params, row.position)
     return [
-        SampledToken(token_id, logprobs_of(logits[row], token_id, sequence.turn.sampling.logprobs))
-        for row, (token_id, sequence) in enumerate(zip(token_ids, sequences, strict=True))
+        SampledToken(token_id, logprobs_of(logits[index], token_id, row.params.logprobs))
+        for index, (token_id, row) in enumerate(zip(token_ids, rows, strict=True))
     ]
 
 
-def bar_stop_tokens(logits: torch.Tensor, sequences: list[Sequence]) -> None:
+def bar_stop_tokens(logits: torch.Tensor, rows: list[SampleRow]) -> None:
     """Bars the tokens that would end a turn before its ``min_tokens``. Changes ``logits``."""
-    for row, sequence in enumerate(sequences):
-        if sequence.num_output_tokens < sequence.turn.sampling.min_tokens and sequence.stop_token_ids:
-            logits[row, list(sequence.stop_token_ids)] = -torch.inf
+    for index, row in enumerate(rows):
+        if row.num_output_tokens < row.params.min_tokens and row.sequence.stop_token_ids:
+            logits[index, list(row.sequence.stop_token_ids)] = -torch.inf
 
 
 def _draw(logits: torch.Tensor, params: SamplingParams, position: int) -> int:

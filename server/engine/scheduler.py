@@ -1,8 +1,9 @@
 """Which tokens of which turns the next step computes.
 
-There are no phases: a step is one budget of tokens. Running decodes come first, one token each; then prompts that are
-being computed, in chunks; then turns that wait are admitted. A turn that waits holds no blocks, so those that run can
-always go on: when the pool has none left, the turn that is last in order gives its blocks to the tree and waits again.
+There are no phases: a step is one budget of tokens. Running decodes come first, one token each, then drafts for them;
+then prompts that are being computed, in chunks; then turns that wait are admitted. A turn that waits holds no blocks,
+so those that run can always go on: when the pool has none left, the turn that is last in order gives its blocks to the
+tree and waits again. Drafts take only what is left over: they preempt nobody.
 
 A turn whose prefix is in a lower tier is admitted and *loads*: it has its blocks, but takes no part in steps until the
 I/O thread has filled them, or has given up; then it computes the rest.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 from collections.abc import Callable
+from typing import Protocol
 
 from ...sessions.cache.cost_model import Source
 from ...sessions.cache.prefix_cache import BlockCopy, PrefixCache
@@ -27,16 +29,51 @@ from .sequence import Sequence, SequenceState
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Chunk:
-    """Compute ``num_tokens`` tokens of ``sequence`` from ``start`` on."""
+    """Compute ``num_tokens`` tokens of ``sequence`` from ``start`` on, of which the last are ``drafts``: guesses that
+    stand behind the sequence's own tokens."""
 
     sequence: Sequence
     start: int
     num_tokens: int
+    drafts: tuple[int, ...] = ()
+
+    @property
+    def num_own_tokens(self) -> int:
+        return self.num_tokens - len(self.drafts)
 
     @property
     def reaches_end(self) -> bool:
-        """The last token is computed too, so the next one can be sampled."""
-        return self.start + self.num_tokens == self.sequence.num_tokens
+        """The sequence's last token is computed too, so the next one can be sampled."""
+        return self.start + self.num_own_tokens == self.sequence.num_tokens
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of logits that it yields."""
+        return 1 + len(self.drafts) if self.reaches_end else 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DraftRequest:
+    """Guess the next tokens of ``sequence``, at most ``most`` of them: more could not be used."""
+
+    sequence: Sequence
+    most: int
+
+
+class Drafter(Protocol):
+    """Guesses what decoding turns will say next."""
+
+    def draft(self, requests: list[DraftRequest], budget: int) -> list[tuple[int, ...]]:
+        """The guesses for each of ``requests``, none where that does not pay; at most ``budget`` tokens together."""
+        ...
+
+
+class NoDrafts:
+    """Guesses nothing."""
+
+    def draft(self, requests: list[DraftRequest], budget: int) -> list[tuple[int, ...]]:
+        """See ``Drafter``."""
+        return [() for _ in requests]
 
 
 @dataclasses.dataclass(slots=True)
@@ -65,9 +102,15 @@ class Scheduler:
     """Alone owns which turns wait, load and run. ``transfer`` None: there are no tiers below the device's."""
 
     def __init__(
-        self, config: EngineConfig, cache: PrefixCache, clock: Callable[[], float], transfer: KVTransfer | None = None
+        self,
+        config: EngineConfig,
+        cache: PrefixCache,
+        clock: Callable[[], float],
+        transfer: KVTransfer | None = None,
+        drafter: Drafter | None = None,
     ) -> None:
         self._config = config
+        self._drafter = drafter if drafter is not None else NoDrafts()
         self._cache = cache
         self._transfer = transfer
         self._clock = clock
@@ -102,6 +145,7 @@ class Scheduler:
         self._take_finished_loads()
         plan = StepPlan()
         self._plan_decodes(plan)
+        self._add_drafts(plan)
         budget = self._config.max_batch_tokens - plan.num_tokens
         if plan.chunks:
             budget = min(budget, self._config.max_prefill_tokens_while_decoding)
@@ -110,7 +154,8 @@ class Scheduler:
         return plan
 
     def complete(self, plan: StepPlan) -> dict[Sequence, list[int]]:
-        """Note that ``plan`` was computed and give full blocks to the tree.
+        """Note that ``plan`` was computed and give full blocks to the tree. Drafts are not taken for computed yet: what
+        follows is ``accept`` for each sequence that got tokens.
 
         Returns the sequences that go on with other blocks, since the tree had the same tokens already, and the indices
         of these blocks.
@@ -118,7 +163,7 @@ class Scheduler:
         replaced: dict[Sequence, list[int]] = {}
         for chunk in plan.chunks:
             sequence = chunk.sequence
-            sequence.num_computed = chunk.start + chunk.num_tokens
+            sequence.num_computed = chunk.start + chunk.num_own_tokens
             held = sequence.held
             assert held is not None
             if sequence.num_computed - held.num_cached_tokens >= self._cache.block_size:
@@ -127,6 +172,17 @@ class Scheduler:
                 if changed:
                     replaced[sequence] = changed
         return replaced
+
+    def accept(self, sequence: Sequence) -> bool:
+        """Note that the tokens which ``sequence`` got in a step, all but the last one, were computed in it as drafts.
+
+        Rejected drafts leave nothing: their KV is behind what is computed, and blocks reserved for them are given back.
+        Returns whether there were such blocks.
+        """
+        held = sequence.held
+        assert held is not None
+        sequence.num_computed = sequence.num_tokens - 1
+        return self._cache.shrink(held, sequence.num_tokens)
 
     def finish(self, sequence: Sequence, reason: FinishReason) -> None:
         """End a turn, running or waiting; what it computed stays cached."""
@@ -148,6 +204,27 @@ class Scheduler:
         for sequence in self.running:
             if sequence.state is SequenceState.RUNNING and sequence.is_decoding and self._make_room(sequence, plan):
                 plan.chunks.append(Chunk(sequence, sequence.num_computed, 1))
+
+    def _add_drafts(self, plan: StepPlan) -> None:
+        """Put drafts behind the decodes of ``plan``, as far as tokens and blocks are left over for them."""
+        budget = self._config.max_batch_tokens - plan.num_tokens
+        requests = [DraftRequest(chunk.sequence, chunk.sequence.num_tokens_left - 1) for chunk in plan.chunks]
+        if budget <= 0 or not requests:
+            return
+        for index, drafts in enumerate(self._drafter.draft(requests, budget)):
+            chunk = plan.chunks[index]
+            drafts = self._fit(chunk.sequence, drafts[: max(0, min(budget, requests[index].most))])
+            if drafts:
+                plan.chunks[index] = dataclasses.replace(chunk, num_tokens=1 + len(drafts), drafts=drafts)
+                budget -= len(drafts)
+
+    def _fit(self, sequence: Sequence, drafts: tuple[int, ...]) -> tuple[int, ...]:
+        """Reserve the blocks of ``drafts`` too; where the pool cannot give them, only those that fit are returned."""
+        held = sequence.held
+        assert held is not None
+        if self._cache.grow(held, sequence.num_tokens + len(drafts)):
+            return drafts
+        return drafts[: len(held.block_ids) * self._cache.block_size - sequence.num_tokens]
 
     def _make_room(self, sequence: Sequence, plan: StepPlan) -> bool:
         """Reserve the blocks of all tokens of ``sequence``; False if it was preempted itself."""

@@ -23,7 +23,8 @@ class Sequence:
     """The engine's view of a turn.
 
     ``num_computed`` tokens have their KV in the pool; a sequence whose ``num_computed`` is one less than its tokens
-    decodes, one with more to compute prefills. Times are seconds of the engine's clock.
+    decodes, one with more to compute prefills. Drafts are none of its tokens, and their KV does not count, until they
+    are accepted. Times are seconds of the engine's clock.
     """
 
     def __init__(self, turn: SubmitTurn, max_tokens: int, arrival: float, order: int) -> None:
@@ -49,6 +50,8 @@ class Sequence:
         self.load_s = 0.0
         self.first_token: float | None = None
         self.preemptions = 0
+        self.drafted_tokens = 0
+        self.accepted_tokens = 0
         # not yet reported
         self._new_token_ids: list[int] = []
         self._new_logprobs: list[TokenLogprobs] = []
@@ -69,6 +72,11 @@ class Sequence:
     @property
     def num_output_tokens(self) -> int:
         return self.num_tokens - self.num_prompt_tokens
+
+    @property
+    def num_tokens_left(self) -> int:
+        """How many may still be sampled."""
+        return self.max_tokens - self.num_output_tokens
 
     @property
     def token_ids(self) -> npt.NDArray[np.int32]:
@@ -117,4 +125,6 @@ class Sequence:
             prefill_s=first_token - admitted - self.load_s,
             decode_s=now - first_token,
             preemptions=self.preemptions,
+            drafted_tokens=self.drafted_tokens,
+            accepted_tokens=self.accepted_tokens,
         )

@@ -124,6 +124,15 @@ class PrefixCache:
         held.block_ids += new_blocks
         return True
 
+    def shrink(self, held: SequenceBlocks, num_tokens: int) -> bool:
+        """Give back the blocks that ``num_tokens`` tokens do not need, at least those of the tree; False if there are
+        none."""
+        spare = held.block_ids[self.blocks_for(num_tokens) :]
+        if spare:
+            del held.block_ids[-len(spare) :]
+            self._pool.release(spare)
+        return bool(spare)
+
     def commit(self, held: SequenceBlocks, key: bytes, num_computed: int) -> list[int]:
         """Put the blocks that became full into the tree, where others find them at once.
 

@@ -96,7 +96,7 @@ def step(contexts: list[int], query_len: int, rng: np.random.Generator) -> StepA
         query_start=np.concatenate([[0], ends]).astype(np.int32),
         context_lens=lens,
         logits_rows=ends - 1,
-        sampling=[],
+        rows=[],
     )
 
 
@@ -167,7 +167,7 @@ def _part(whole: StepArrays, first: int, last: int) -> StepArrays:
         query_start=np.array([0, last - first], dtype=np.int32),
         context_lens=np.array([last], dtype=np.int32),
         logits_rows=np.array([last - first - 1], dtype=np.int64),
-        sampling=[],
+        rows=[],
     )
 
 

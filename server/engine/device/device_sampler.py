@@ -6,26 +6,25 @@ import torch
 
 from ....kernels.sampling import RowSampling
 from ....kernels.sampling import sample as sample_rows
-from ..sampler import SampledToken, bar_stop_tokens, logprobs_of, uniform
-from ..sequence import Sequence
+from ..sampler import SampledToken, SampleRow, bar_stop_tokens, logprobs_of, uniform
 
 
-def sample_on_device(logits: torch.Tensor, sequences: list[Sequence]) -> list[SampledToken]:
+def sample_on_device(logits: torch.Tensor, rows: list[SampleRow]) -> list[SampledToken]:
     """As ``sampler.sample``, with one launch and one read for all rows. Equal logits at the edge of a filter all stay,
     and a draw walks the kept tokens in order of their ids: the same distribution, by another path."""
-    if not sequences:
+    if not rows:
         return []
-    bar_stop_tokens(logits, sequences)
-    token_ids: list[int] = sample_rows(logits, _rows(sequences, logits.device)).tolist()
+    bar_stop_tokens(logits, rows)
+    token_ids: list[int] = sample_rows(logits, _row_sampling(rows, logits.device)).tolist()
     return [
-        SampledToken(token_id, logprobs_of(logits[row], token_id, sequence.turn.sampling.logprobs))
-        for row, (token_id, sequence) in enumerate(zip(token_ids, sequences, strict=True))
+        SampledToken(token_id, logprobs_of(logits[index], token_id, row.params.logprobs))
+        for index, (token_id, row) in enumerate(zip(token_ids, rows, strict=True))
     ]
 
 
-def _rows(sequences: list[Sequence], device: torch.device) -> RowSampling:
-    params = [sequence.turn.sampling for sequence in sequences]
-    draws = [uniform(p.seed or 0, s.num_tokens) for p, s in zip(params, sequences, strict=True)]
+def _row_sampling(rows: list[SampleRow], device: torch.device) -> RowSampling:
+    params = [row.params for row in rows]
+    draws = [uniform(p.seed or 0, row.position) for p, row in zip(params, rows, strict=True)]
     floats = torch.tensor(
         [[p.temperature for p in params], [p.top_p for p in params], [p.min_p for p in params], draws],
         dtype=torch.float32,

@@ -142,5 +142,5 @@ def _nothing() -> StepArrays:
         query_start=np.zeros(1, dtype=np.int32),
         context_lens=narrow,
         logits_rows=wide,
-        sampling=[],
+        rows=[],
     )

@@ -15,8 +15,8 @@ from ...model.causal_lm import CausalLM
 from ..engine_config import EngineConfig
 from ..kv_cache import KVCache, blocks_in
 from ..model_runner import ModelRunner, Runner
-from ..sampler import SampledToken, sample
-from ..sequence import Sequence
+from ..sampler import SampledToken, SampleRow, sample
+from .buckets import ROWS_OF_A_DRAFT
 from .device_sampler import sample_on_device
 from .graph_runner import GraphRunner, Progress
 from .interface import DeviceInterface
@@ -33,7 +33,7 @@ class DeviceParts:
 
     kv_cache: KVCache
     runner: Runner
-    sample: Callable[[torch.Tensor, list[Sequence]], list[SampledToken]]
+    sample: Callable[[torch.Tensor, list[SampleRow]], list[SampledToken]]
 
 
 def device_parts(config: EngineConfig, model: CausalLM, device: torch.device, progress: Progress) -> DeviceParts:
@@ -60,8 +60,7 @@ def gpu_parts(config: EngineConfig, model: CausalLM, device: DeviceInterface, pr
     try:
         kv_cache = KVCache(layout, blocks, device.torch_device)
         context = min(config.max_context or model.max_position, model.max_position, blocks * config.block_size)
-        rows = min(config.max_batch_tokens, config.max_sequences * 8)
-        sizes = Sizes(rows, config.max_sequences, -(-context // config.block_size) + 1)
+        sizes = Sizes(_most_logits(config), config.max_sequences, -(-context // config.block_size) + 1)
         runner = GraphRunner(model, kv_cache, device, sizes)
         _warm_up(config, model, device, progress)
         runner.capture(progress)
@@ -95,4 +94,9 @@ def _run_prompt(config: EngineConfig, model: CausalLM, device: DeviceInterface, 
     kv_pool = model.kv_layout(config.block_size).allocate(1, target)
     with torch.inference_mode():
         hidden = model.forward(torch.zeros(tokens, dtype=torch.int64, device=target), batch, kv_pool)
-        model.logits(hidden[: config.max_sequences])
+        model.logits(hidden[: _most_logits(config)])
+
+
+def _most_logits(config: EngineConfig) -> int:
+    """Rows of logits of the largest step: each sequence verifies as many drafts as there is a graph for."""
+    return min(config.max_batch_tokens, config.max_sequences * ROWS_OF_A_DRAFT[-1])

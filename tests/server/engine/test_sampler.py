@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sessile.server.engine.messages import SubmitTurn
-from sessile.server.engine.sampler import sample, uniform
+from sessile.server.engine.sampler import SampleRow, sample, uniform
 from sessile.server.engine.sampling_params import SamplingParams
 from sessile.server.engine.sequence import Sequence
 from sessile.sessions.errors import RequestError
@@ -52,7 +52,7 @@ def test_draws_follow_the_filtered_distribution(temperature: float, top_k: int, 
     seen = np.zeros(VOCAB)
     for seed in range(count):
         sequence = turn(seed=seed, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
-        seen[sample(row.clone(), [sequence])[0].token_id] += 1
+        seen[sample(row.clone(), [SampleRow(sequence)])[0].token_id] += 1
     assert not seen[expected == 0].any(), "a token that the filters bar was drawn"
     likely = expected * count >= 5
     chi_square = float((((seen - expected * count) ** 2)[likely] / (expected * count)[likely]).sum())
@@ -62,8 +62,8 @@ def test_draws_follow_the_filtered_distribution(temperature: float, top_k: int, 
 def test_a_row_does_not_depend_on_its_batch() -> None:
     batch = logits(seed=3, rows=6)
     sequences = [turn(prompt_length=3 + i, seed=i, top_p=0.9) for i in range(6)]
-    together = [token.token_id for token in sample(batch.clone(), sequences)]
-    alone = [sample(batch[i : i + 1].clone(), [sequences[i]])[0].token_id for i in range(6)]
+    together = [token.token_id for token in sample(batch.clone(), [SampleRow(sequence) for sequence in sequences])]
+    alone = [sample(batch[i : i + 1].clone(), [SampleRow(sequences[i])])[0].token_id for i in range(6)]
     assert together == alone
 
 
@@ -76,7 +76,7 @@ def test_the_uniform_number_depends_on_seed_and_position() -> None:
 
 def test_logprobs_are_the_models_own() -> None:
     row = logits(seed=5)
-    token = sample(row.clone(), [turn(temperature=0.0, logprobs=3)])[0]
+    token = sample(row.clone(), [SampleRow(turn(temperature=0.0, logprobs=3))])[0]
     expected = torch.log_softmax(row[0], -1)
     assert token.logprobs is not None
     assert token.logprobs.logprob == pytest.approx(float(expected[token.token_id]))
@@ -115,5 +115,5 @@ def test_values_out_of_range_name_their_field(field: str, value: object) -> None
 def test_the_lowest_temperatures_are_greedy(temperature: float, filters: dict[str, float]) -> None:
     """Dividing by them overflows."""
     row = logits() * 20
-    token = sample(row.clone(), [turn(seed=3, temperature=temperature, **filters)])[0]
+    token = sample(row.clone(), [SampleRow(turn(seed=3, temperature=temperature, **filters))])[0]
     assert token.token_id == int(row.argmax())

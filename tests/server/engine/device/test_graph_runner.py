@@ -46,7 +46,7 @@ class Rig:
             query_start=starts,
             context_lens=lens,
             logits_rows=np.arange(starts[-1]) if max(news) <= 8 else starts[1:].astype(np.int64) - 1,
-            sampling=[],
+            rows=[],
         )
 
     def prefill(self, contexts: list[list[int]]) -> None:
@@ -131,7 +131,7 @@ def test_the_next_step_is_launched_before_the_tokens_of_this_one_are_known(rig: 
         query_start=arrays.query_start,
         context_lens=arrays.context_lens[order],
         logits_rows=arrays.logits_rows,
-        sampling=[],
+        rows=[],
     )
     second = rig.runner.launch(shuffled, previous=np.array(order))
     assert rig.device.log.count("replay") == 2
