@@ -16,13 +16,12 @@ import dataclasses
 from collections.abc import Callable
 from typing import Protocol
 
-from ...sessions.cache.cost_model import Source
 from ...sessions.cache.prefix_cache import BlockCopy, PrefixCache
-from ...sessions.cache.radix_tree import Match
+from ...sessions.cache.radix_node import Match
 from ...sessions.cache.tiers import Tier
 from ...sessions.cache.token_key import common_prefix_tokens
 from .engine_config import EngineConfig
-from .kv_transfer import BlockLoad, FinishedLoad, KVTransfer
+from .kv_transfer import NOTHING_TO_LOAD, BlockLoad, FinishedLoad, KVTransfer, LoadDecision
 from .messages import FinishReason, TokensBySource
 from .sequence import Sequence, SequenceState
 
@@ -92,6 +91,9 @@ class StepPlan:
     @property
     def num_tokens(self) -> int:
         return sum(chunk.num_tokens for chunk in self.chunks)
+
+
+SPARE_BLOCKS_A_TURN = 4  # that what is loaded ahead leaves to each turn that runs
 
 
 def _rank(sequence: Sequence) -> tuple[int, int]:
@@ -198,6 +200,36 @@ class Scheduler:
             sequence.state = SequenceState.FINISHED
         sequence.finish_reason = reason
 
+    def load_ahead(self, sequence: Sequence) -> BlockLoad | None:
+        """Admit a sequence that ends as soon as what the lower tiers have of it is loaded: it takes no part in steps.
+        None: there is nothing to load, or no room that is not needed by others."""
+        if self._transfer is None or not self._has_a_place or self._waiting:
+            return None
+        key = sequence.packed(0, sequence.num_tokens)
+        match = self._cache.match(sequence.turn.cache_salt, key)
+        wanted = self._cache.content_keys_after(match, key)
+        decision = self._plan_load(match, wanted, sequence.num_tokens)
+        num_blocks = len(match.blocks) + sum(source.num_blocks for source in decision.load)
+        spare_blocks = SPARE_BLOCKS_A_TURN * (1 + len(self._running) + len(self._loading))
+        if not decision.load:
+            return None
+        whole = match.whole_blocks()
+        admitted = self._cache.admit(whole, num_blocks * self._cache.block_size, spare_blocks, sequence.turn.owner)
+        if admitted is None:
+            return None
+        self._transfer.decided(decision)
+        sequence.held, _ = admitted
+        sequence.num_computed = sequence.held.num_matched_tokens
+        sequence.finish_reason = FinishReason.LENGTH
+        sequence.state = SequenceState.LOADING
+        sequence.load_started = self._clock()
+        self._loading.append(sequence)
+        return self._transfer.load_of(sequence, decision.load, wanted, len(whole.blocks))
+
+    def note_room(self) -> None:
+        """Blocks became available otherwise than by a turn's end: a turn that did not fit may fit now."""
+        self._did_not_fit = None
+
     # -- planning -------------------------------------------------------------------------------------------------
 
     def _plan_decodes(self, plan: StepPlan) -> None:
@@ -231,6 +263,8 @@ class Scheduler:
         held = sequence.held
         assert held is not None
         while not self._cache.grow(held, sequence.num_tokens):
+            if len(self._running) == 1 and self._cache.make_way():
+                continue
             victim = self._running[-1]
             self._preempt(victim)
             plan.preempted.append(victim)
@@ -295,13 +329,18 @@ class Scheduler:
         key = sequence.packed(0, sequence.num_tokens - 1)  # the last token is computed always: its logits are needed
         match = self._cache.match(sequence.turn.cache_salt, key)
         wanted = [] if self._transfer is None else self._cache.content_keys_after(match, key)
-        sources = self._plan_load(match, wanted, sequence.num_tokens)
+        decision = self._plan_load(match, wanted, sequence.num_tokens)
+        sources = decision.load
         if sources:
             match = match.whole_blocks()  # the rest of its block is loaded with the others
         spare_blocks = len(self._running) + len(self._loading)
-        admitted = self._cache.admit(match, sequence.num_tokens, spare_blocks)
+        admitted = self._cache.admit(match, sequence.num_tokens, spare_blocks, sequence.turn.owner)
+        while admitted is None and spare_blocks == 0 and self._cache.make_way():
+            admitted = self._cache.admit(match, sequence.num_tokens, spare_blocks, sequence.turn.owner)
         if admitted is None:
             return False
+        if self._transfer is not None and sequence.tokens_by_source is None:
+            self._transfer.decided(decision)
         sequence.held, copy = admitted
         if copy is not None:
             plan.copies.append(copy)
@@ -319,10 +358,10 @@ class Scheduler:
             self._run(sequence, sequence.num_computed, {})
         return True
 
-    def _plan_load(self, match: Match, wanted: list[bytes], num_tokens: int) -> list[Source]:
+    def _plan_load(self, match: Match, wanted: list[bytes], num_tokens: int) -> LoadDecision:
         """What to load of ``wanted``, the blocks after the whole ones of ``match``."""
         if self._transfer is None or not wanted:
-            return []
+            return NOTHING_TO_LOAD
         return self._transfer.plan(len(match.blocks), wanted, num_tokens)
 
     def _run(self, sequence: Sequence, num_matched: int, loaded: dict[Tier, int]) -> None:

@@ -163,7 +163,9 @@ class PathEnds:
         cached = len(match.blocks) + (match.tail is not None)
         if not retention.hard:
             missing = match.num_tokens < num_tokens
-            reason = f"{match.num_tokens} of {num_tokens} tokens are on the device" if missing and retention.is_pin else ""
+            reason = (
+                f"{match.num_tokens} of {num_tokens} tokens are on the device" if missing and retention.is_pin else ""
+            )
             return Kept(Verdict.CLIPPED if reason else Verdict.ACCEPTED, cached, reason)
         pinned = 0 if end.pin is None else end.pin.num_blocks
         if pinned < cached:

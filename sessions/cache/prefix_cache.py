@@ -45,6 +45,16 @@ class SequenceBlocks:
     owner: str = ""  # the session; empty: none
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class CachedPath:
+    """What is cached of a path, locked: ``num_tokens`` tokens in ``blocks``, a half-full last one included."""
+
+    locks: list[PathLock]
+    content_keys: list[bytes]
+    blocks: list[int]
+    num_tokens: int
+
+
 class PrefixCache:
     """Hands out blocks to sequences and takes them back, with their tokens, into the radix tree.
 
@@ -184,12 +194,35 @@ class PrefixCache:
         return self._ends.retain(owner, self.match(salt, key), len(key) // TOKEN_BYTES, retention)
 
     def supersede(self, owner: str, salt: str, key: bytes, from_token: int) -> None:
-        """Let the tokens of ``key`` from ``from_token`` on go first, as far as nobody else shares them. ``owner``'s path
-        ends before them now. Tokens in the same block as earlier ones stay with these."""
+        """Let the tokens of ``key`` from ``from_token`` on go first, as far as nobody else shares them. ``owner``'s
+        path ends before them now. Tokens in the same block as earlier ones stay with these."""
         self._ends.move_back(owner, self.match(salt, key[: from_token * TOKEN_BYTES]))
         end = self._tree.end_of(self.match(salt, key))
         if end is not None:
             self._tree.supersede(end, self.blocks_for(from_token))
+
+    def hold(self, salt: str, key: bytes) -> CachedPath:
+        """Keep what is cached of ``key`` as it is until ``let_go``."""
+        match = self.match(salt, key)
+        whole = self._tree.lock(match)
+        tail = match.tail
+        if tail is None:
+            return CachedPath([whole], match.content_keys, match.blocks, match.num_tokens - match.partial_tokens)
+        locks = [whole, self._tree.lock_tail(tail)]
+        keys, blocks = [*match.content_keys, *tail.content_keys], [*match.blocks, *tail.blocks]
+        return CachedPath(locks, keys, blocks, match.num_tokens)
+
+    def let_go(self, path: CachedPath) -> None:
+        """End ``hold``."""
+        for lock in path.locks:
+            self._tree.unlock(lock)
+
+    def content_keys(self, salt: str, key: bytes) -> list[bytes]:
+        """The content keys of all blocks of ``key``, a half-full last one included."""
+        root = self._keys.root(salt)
+        keys = self._keys.chain(root, key)
+        rest = key[len(keys) * self.block_size * TOKEN_BYTES :]
+        return [*keys, self._keys.tail(keys[-1] if keys else root, rest)] if rest else keys
 
     def give_up(self, owner: str, salt: str, key: bytes) -> int:
         """Evict the cached part of ``key`` as far as nobody else shares it; returns how many blocks."""

@@ -15,7 +15,6 @@ common prefix with a key stands next to the key's place: finding it is one bisec
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Iterator
 
@@ -86,7 +85,9 @@ class RadixTree:
                 break
             node, offset = child, offset + shared * TOKEN_BYTES
         matched = len(blocks) * self._block_size + partial_tokens
-        return Match(salt, path_end, path_end_blocks, blocks, content_keys, partial_block, partial_tokens, matched, tail)
+        return Match(
+            salt, path_end, path_end_blocks, blocks, content_keys, partial_block, partial_tokens, matched, tail
+        )
 
     # -- locks ----------------------------------------------------------------------------------------------------
 
@@ -98,6 +99,11 @@ class RadixTree:
         node = self._end_of_whole_blocks(match) or self._root(match.salt)
         self._add_lock(node)
         return PathLock(node)
+
+    def lock_tail(self, leaf: Node) -> PathLock:
+        """Keep ``leaf``, and all above it, cached until ``unlock``."""
+        self._add_lock(leaf)
+        return PathLock(leaf)
 
     def unlock(self, lock: PathLock) -> None:
         """Give up ``lock``; its blocks become evictable where nobody else holds them."""
@@ -201,8 +207,8 @@ class RadixTree:
             at, below = at.parent, at
 
     def give_up(self, node: Node, owner: str) -> int:
-        """Evict the path that ends in ``node``, its tail first, as far as nobody else shares it: no lock, no branch, and
-        no path but ``owner``'s ends there. Returns how many blocks."""
+        """Evict the path that ends in ``node``, its tail first, as far as nobody else shares it: no lock, no branch,
+        and no path but ``owner``'s ends there. Returns how many blocks."""
         given_up = 0
         at = node
         while at.parent is not None and at.is_leaf and at.lock_count == 0 and at.ends.keys() <= {owner}:
@@ -452,7 +458,8 @@ class RadixTree:
         assert len(node.blocks) == -(-node.num_tokens // self._block_size)
         assert len(node.content_keys) == len(node.blocks)
         assert node.start == (0 if node.parent is None else node.parent.start + node.parent.num_tokens)
-        assert node.lock_count >= node.pin_count >= sum(child.pin_count for child in node.children)
+        assert node.lock_count >= node.pin_count
+        assert node.parent is None or node.pin_count >= sum(child.pin_count for child in node.children)
         assert all(end.node is node and end.owner == owner for owner, end in node.ends.items())
         assert node.is_leaf or node.num_tokens % self._block_size == 0, "only a leaf may end inside a block"
         assert node.lock_count >= sum(child.lock_count for child in node.children)
