@@ -19,6 +19,7 @@ from msgspec import Meta
 from ..sessions.errors import ConfigError
 from .engine.engine_config import EngineConfig
 from .settings import ENVIRONMENT_PREFIX, Setting, settings_of, suggest
+from .text.grammar_config import GrammarConfig
 from .web.http_config import HttpConfig
 
 CONFIG_VARIABLE = "SESSILE_CONFIG"
@@ -101,6 +102,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     names: Annotated[ModelNames, Meta(extra={"prefix": ""})] = msgspec.field(default_factory=ModelNames)
     http: HttpConfig = msgspec.field(default_factory=HttpConfig)
     grpc: GrpcConfig = msgspec.field(default_factory=GrpcConfig)
+    grammar: GrammarConfig = msgspec.field(default_factory=GrammarConfig)
     log: LogConfig = msgspec.field(default_factory=LogConfig)
 
     def validate(self) -> None:

@@ -60,7 +60,9 @@ async def start_front(
     store = await asyncio.to_thread(SessionStore, config.server.data_dir)
     stack.callback(store.close)
     served = served_name(config, source)
-    manager = SessionManager(store, engine, tokenizer, template, model_aliases={served.name, *served.aliases})
+    manager = SessionManager(
+        store, engine, tokenizer, template, model_aliases={served.name, *served.aliases}, grammars=config.grammar
+    )
     stack.callback(manager.shutdown)
     parts = WebParts(
         turns=manager,

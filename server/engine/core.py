@@ -18,6 +18,7 @@ from ...sessions.cache.path_ends import PathEnds
 from ...sessions.cache.prefix_cache import PrefixCache
 from ...sessions.cache.radix_node import Evicted
 from ...sessions.cache.radix_tree import RadixTree
+from ...sessions.cache.seen_prefixes import SeenPrefixes
 from ..model.causal_lm import CausalLM
 from .batch import BlockTables, build_arrays
 from .cache_messages import CacheAnswer, CacheCall
@@ -27,7 +28,8 @@ from .engine_config import EngineConfig
 from .kv_cache import kv_fingerprint
 from .kv_transfer import KVTransfer
 from .lower_tiers import TierSetup
-from .messages import EngineStats, FinishReason, SubmitTurn, TurnOutput
+from .messages import AdmittedTurn, EngineStats, FinishReason, SubmitTurn, TurnOutput
+from .prompt_accounts import PromptAccounts
 from .sampler import SampledToken
 from .scheduler import Chunk, Drafter, Scheduler, StepPlan
 from .sequence import Sequence
@@ -87,7 +89,8 @@ class EngineCore:
         self._tree = RadixTree(self._pool, config.block_size, policy, self._on_evict, clock, quota)
         self._ends = PathEnds(self._tree, clock, int(config.pin_budget * self.num_blocks))
         self._cache = PrefixCache(self._pool, self._tree, BlockKeys(fingerprint), self._ends)
-        self._scheduler = Scheduler(config, self._cache, clock, self._transfer, drafter)
+        self._accounts = PromptAccounts(SeenPrefixes(config.block_size, config.reuse_index_tokens // config.block_size))
+        self._scheduler = Scheduler(config, self._cache, self._accounts, clock, self._transfer, drafter)
         self._service = CacheService(self._cache, self._ends, self._scheduler, self._transfer, clock)
         self._tables = BlockTables(config.max_sequences, -(-self.context_length // config.block_size) + 1)
         self._turns: dict[str, Sequence] = {}
@@ -183,6 +186,10 @@ class EngineCore:
             assert self._transfer is not None
             self._transfer.start(load)
 
+    def take_admitted(self) -> list[AdmittedTurn]:
+        """The turns whose prompts were counted since the last call."""
+        return self._accounts.take_admitted()
+
     def stats(self) -> EngineStats:
         """Counters since the start, and gauges of this moment."""
         counters = self._counters
@@ -196,7 +203,8 @@ class EngineCore:
             used_blocks=self.num_blocks - self._pool.num_free - self._tree.num_evictable_blocks,
             evicted_blocks=self._tree.num_evicted,
             preemptions=self._scheduler.num_preemptions,
-            prompt_tokens_by_source=self._scheduler.admitted_tokens,
+            prompt_tokens_by_source=self._accounts.by_source,
+            reuse=self._accounts.reuse,
             generated_tokens=counters.generated_tokens,
             drafted_tokens=counters.drafted_tokens,
             accepted_tokens=counters.accepted_tokens,

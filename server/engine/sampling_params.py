@@ -5,8 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from ...sessions.errors import RequestError
+from .grammar import Grammar
 
 MAX_LOGPROBS = 20
+MAX_LOGIT_BIASES = 1024
+MAX_LOGIT_BIAS = 100.0
 
 
 class SamplingParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -17,6 +20,10 @@ class SamplingParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     the context's end. ``stop_token_ids`` end the turn and belong to it; ``ignore_eos`` switches off the model's own
     end-of-turn tokens only. ``logprobs``: how many alternatives to report for each token (None: nothing, 0: only the
     sampled token's own).
+
+    ``repetition_penalty`` 1 is off and looks at prompt and answer; ``presence_penalty`` and ``frequency_penalty`` 0 are
+    off and look at the answer. ``logit_bias`` is added to the logits of these token ids. ``grammar``: what the answer
+    must look like. In which order all this is applied stands in ``sampler``.
     """
 
     temperature: float = 1.0
@@ -29,6 +36,16 @@ class SamplingParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: dict[int, float] = {}
+    grammar: Grammar | None = None
+
+    @property
+    def has_penalties(self) -> bool:
+        """Whether what was said before changes the logits."""
+        return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
 
     def validate(self) -> None:
         """Raise RequestError naming the first field that is out of range."""
@@ -51,6 +68,15 @@ class SamplingParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
             ),
             ("logprobs", self.logprobs is None or 0 <= self.logprobs <= MAX_LOGPROBS, f"from 0 to {MAX_LOGPROBS}"),
             ("stop_token_ids", len(self.stop_token_ids) <= 64, "at most 64 ids"),
+            ("repetition_penalty", 0.0 < self.repetition_penalty <= 100.0, "more than 0 and at most 100"),
+            ("presence_penalty", -2.0 <= self.presence_penalty <= 2.0, "from -2 to 2"),
+            ("frequency_penalty", -2.0 <= self.frequency_penalty <= 2.0, "from -2 to 2"),
+            ("logit_bias", len(self.logit_bias) <= MAX_LOGIT_BIASES, f"at most {MAX_LOGIT_BIASES} ids"),
+            (
+                "logit_bias",
+                all(abs(bias) <= MAX_LOGIT_BIAS for bias in self.logit_bias.values()),
+                f"values from -{MAX_LOGIT_BIAS:g} to {MAX_LOGIT_BIAS:g}",
+            ),
         )
         for field, valid, remedy in checks:
             if not valid:

@@ -30,8 +30,8 @@ from ...sessions.manager.requests import (
 from ...sessions.messages import Message, Role, Tool, ToolCall
 from ...sessions.session import AtToken, AtTurn, Point
 from ..engine.messages import Priority
-from ..engine.sampling_params import SamplingParams
 from . import session_pb2 as pb
+from .sampling import read_sampling, write_sampling
 
 DEFAULT_PAGE_SIZE = 100
 
@@ -54,7 +54,6 @@ _WIRE_PRIORITIES = {
     Priority.BACKGROUND: pb.PRIORITY_BACKGROUND,
     Priority.BATCH: pb.PRIORITY_BATCH,
 }
-_SAMPLING_FIELDS = ("temperature", "top_k", "top_p", "min_p", "seed", "max_tokens", "min_tokens", "logprobs")
 
 ChangeMessage = pb.AppendRequest | pb.GenerateRequest | pb.ForkRequest | pb.RollbackRequest | pb.CloseRequest
 
@@ -275,23 +274,6 @@ def _write_new_tool(tool: Tool, field: str) -> pb.Tool:
     if unknown:
         raise RequestError(f"a tool has no {min(unknown)!r}", field=field, remedy="leave it out")
     return write_tool(tool)
-
-
-def read_sampling(message: pb.SamplingParams) -> SamplingParams:
-    present = {field.name for field, _ in message.ListFields()}
-    given: dict[str, Any] = {name: getattr(message, name) for name in _SAMPLING_FIELDS if name in present}
-    sampling = SamplingParams(**given, stop_token_ids=tuple(message.stop_token_ids), ignore_eos=message.ignore_eos)
-    try:
-        sampling.validate()
-    except RequestError as error:
-        error.field = f"sampling.{error.field}"
-        raise
-    return sampling
-
-
-def write_sampling(sampling: SamplingParams) -> pb.SamplingParams:
-    given: dict[str, Any] = {name: getattr(sampling, name) for name in _SAMPLING_FIELDS}
-    return pb.SamplingParams(**given, stop_token_ids=sampling.stop_token_ids, ignore_eos=sampling.ignore_eos)
 
 
 def _read_priority(priority: pb.Priority.ValueType) -> Priority:

@@ -11,7 +11,9 @@ from typing import TypeVar
 
 import msgspec
 
+from ...server.engine.grammar import Grammar
 from ...server.text.chat_template import ChatTemplate
+from ...server.text.grammar_config import GrammarConfig
 from ...server.text.tokenizer import Tokenizer
 from ..errors import RequestError, SessionNotFound
 from ..session import START, EntryKind, NewEntry, Session, SessionLog, SessionState, tokens_in
@@ -57,7 +59,7 @@ class SessionManager:
     that fails, is cancelled or dies with the process leaves the session as it was.
 
     ``model_aliases`` are names of the served model beside its own. What no open session holds is deleted from the store
-    ``retention_s`` seconds after it was closed or left.
+    ``retention_s`` seconds after it was closed or left. ``grammars`` bounds what answers may be made to look like.
     """
 
     def __init__(
@@ -71,13 +73,14 @@ class SessionManager:
         replay: ReplayMemory | None = None,
         retention_s: float = RETENTION_S,
         model_aliases: Collection[str] = (),
+        grammars: GrammarConfig | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._retention_s = retention_s
         self._next_prune_at = 0.0
         self._running = RunningWork()
-        self._turns = Turns(engine, tokenizer, chat_template, model_aliases)
+        self._turns = Turns(engine, tokenizer, chat_template, model_aliases, grammars)
         self._completions = Completions(self._turns, replay if replay is not None else ReplayMemory())
 
     @property
@@ -90,7 +93,7 @@ class SessionManager:
         await self._running.drain()
 
     def shutdown(self) -> None:
-        """Let go of the tokenising thread. The store stays its owner's to close."""
+        """Let go of threads and processes. The store stays its owner's to close."""
         self._turns.shutdown()
 
     async def open(self, request: OpenSession) -> SessionView:
@@ -151,6 +154,7 @@ class SessionManager:
         """Run a turn; see ``service.Sessions.generate``."""
         with self._running.admitted():
             validation.require_turn(request, self._turns.engine_info())
+            await self._turns.check_grammar(request.sampling.grammar, "sampling.grammar")
             last: TurnFinished | None = None
             async with aclosing(self._turn_or_answer(request)) as events:
                 async for event in events:
@@ -160,6 +164,11 @@ class SessionManager:
                         yield event
             if last is not None:
                 yield last
+
+    async def check_grammar(self, grammar: Grammar | None, field: str) -> None:
+        """Raise RequestError naming ``field`` unless ``grammar`` can be used. ``complete`` does so too, under its own
+        name of the field; what was found is remembered."""
+        await self._turns.check_grammar(grammar, field)
 
     def complete(self, request: CompletionRequest) -> AsyncGenerator[TurnEvent, None]:
         """Run a turn without a session; see ``service.Sessions.complete``."""
@@ -200,7 +209,7 @@ class SessionManager:
     async def _turn(self, request: GenerateRequest, session: Session, claim: Claim) -> AsyncGenerator[TurnEvent, None]:
         log = await self._continued(request, session)
         prompt = await self._turns.prompt(session, log, request)
-        run = self._turns.run(prompt.token_ids, request)
+        run = self._turns.run(prompt.token_ids, request, logged_tokens=prompt.logged_tokens)
         try:
             async with aclosing(run.deltas()) as deltas:
                 async for delta in deltas:
@@ -242,7 +251,7 @@ class SessionManager:
         prompt = await self._turns.prompt(session, log, request)
         if prompt.entry is None:
             raise RequestError("there is nothing to append", field="input")
-        usage = await self._turns.prefill(prompt.token_ids, request)
+        usage = await self._turns.prefill(prompt, request)
         after = session.advanced((prompt.entry,), now=self._clock())
         answer = Appended(session=_view(after), tokens_committed=len(prompt.entry.token_ids), usage=usage)
         return Change(session=after, base_version=session.version, entries=(prompt.entry,)), answer

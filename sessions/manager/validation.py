@@ -197,6 +197,13 @@ def require_sampling(sampling: SamplingParams, stop: Sequence[str], engine: Engi
                 field=f"stop_token_ids[{index}]",
                 remedy=f"ids are from 0 to {engine.vocab_size - 1}",
             )
+    for token_id in sampling.logit_bias:
+        if not 0 <= token_id < engine.vocab_size:
+            raise RequestError(
+                f"token id {token_id} is not in the vocabulary",
+                field=f"logit_bias[{token_id}]",
+                remedy=f"ids are from 0 to {engine.vocab_size - 1}",
+            )
 
 
 def require_room(num_tokens: int, max_tokens: int | None, engine: EngineReady, field: str) -> None:

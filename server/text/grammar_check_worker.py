@@ -1,0 +1,107 @@
+"""Compiles clients' grammars in a process of its own: ``python -m sessile.server.text.grammar_check_worker``.
+
+A grammar can make the compiler run for minutes, take all memory or overflow its stack. Here that ends this process
+alone. On stdin comes a ``CheckSetup``, then each ``Grammar`` is answered by a ``Verdict`` on stdout.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import threading
+from typing import IO
+
+import llguidance
+import msgspec
+
+from ...sessions.errors import RequestError
+from ..engine.grammar import Grammar, GrammarKind
+from .grammar_config import oversize
+from .grammar_frames import CheckSetup, Verdict, frame, read_frame
+from .guidance import guidance_text, guidance_tokenizer, parser_limits
+from .schema_errors import explain, first_line
+
+STACK_BYTES = 4 * 2**20  # the engine compiles on a larger one: what fits here fits there
+_MEMORY_BYTES = 4 * 2**30  # of addresses
+
+
+class GrammarCheck:
+    """Compiles grammars and says what is wrong with them."""
+
+    def __init__(self, setup: CheckSetup) -> None:
+        self._config = setup.config
+        self._tokenizer = guidance_tokenizer(setup.vocabulary, _no_tokens)
+
+    def check(self, grammar: Grammar) -> Verdict:
+        """Compile ``grammar`` and take the first step with it."""
+        too_large = oversize(grammar, self._config)
+        if too_large is not None:
+            return Verdict(too_large)
+        try:
+            message = self._refused(guidance_text(grammar))
+        except RequestError as error:
+            return Verdict(error.message)
+        if message and grammar.kind is GrammarKind.JSON_SCHEMA:
+            message = explain(grammar.text, message, self._refused_schema)
+        return Verdict(first_line(message))
+
+    def _refused_schema(self, schema: str) -> str:
+        return self._refused(guidance_text(Grammar(GrammarKind.JSON_SCHEMA, schema)))
+
+    def _refused(self, text: str) -> str:
+        matcher = llguidance.LLMatcher(self._tokenizer, text, log_level=0, limits=parser_limits())
+        if not matcher.is_error():
+            matcher.compute_bitmask()
+        if matcher.is_error():
+            return _readable(matcher.get_error())
+        if matcher.is_stopped() and not matcher.is_accepting():
+            return "no text satisfies it"
+        return ""
+
+
+def _readable(message: str) -> str:
+    message = message.replace("<non-verbose/>", "").partition("\n  while processing")[0].strip()
+    return "no text satisfies it" if message.startswith("NoExtension") else message
+
+
+def _no_tokens(_: str) -> list[int]:
+    """Forced text is not tokenised while compiling."""
+    return []
+
+
+def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
+    """Answer until the front closes ``requests``."""
+    setup = read_frame(requests)
+    if setup is None:
+        return
+    parts = msgspec.msgpack.decode(setup, type=CheckSetup)
+    check = GrammarCheck(parts)
+    decoder = msgspec.msgpack.Decoder(Grammar)
+    answers.write(frame(Verdict()))  # ready
+    answers.flush()
+    while (request := read_frame(requests)) is not None:
+        _allow_cpu_seconds(parts.config.compile_seconds)
+        answers.write(frame(check.check(decoder.decode(request))))
+        answers.flush()
+
+
+def _allow_cpu_seconds(seconds: int) -> None:
+    """The system ends this process when it has computed for so much longer; waiting for a busy machine is free."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(usage.ru_utime + usage.ru_stime) + 1 + seconds, hard))
+
+
+def main() -> None:
+    """Entry point of the child; the front alone starts it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, hard))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    threading.stack_size(STACK_BYTES)
+    worker = threading.Thread(target=serve, args=(sys.stdin.buffer, sys.stdout.buffer), daemon=True)
+    worker.start()
+    worker.join()
+
+
+if __name__ == "__main__":
+    main()
