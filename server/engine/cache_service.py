@@ -115,7 +115,12 @@ class CacheService:
         """What the path's next turn has to wait for, and a load that makes it less."""
         params = SamplingParams(max_tokens=1)
         turn = SubmitTurn(
-            turn_id="", token_ids=path.token_ids, sampling=params, cache_salt=path.cache_salt, owner=path.owner, persist=False
+            turn_id="",
+            token_ids=path.token_ids,
+            sampling=params,
+            cache_salt=path.cache_salt,
+            owner=path.owner,
+            persist=False,
         )
         sequence = Sequence(turn, 1, self._clock(), next(self._prefetches))
         match = self._cache.match(path.cache_salt, sequence.packed(0, len(path.token_ids)))
