@@ -97,6 +97,7 @@ class EngineCore:
         self._ended: list[Sequence] = []  # between steps, not yet reported
         self._order = itertools.count()
         self._counters = _Counters()
+        self.turns_in_step: tuple[str, ...] = ()  # of the present or the last one
 
     @property
     def has_work(self) -> bool:
@@ -161,6 +162,7 @@ class EngineCore:
         if self._ends.expire():
             self._scheduler.note_room()
         plan = self._scheduler.schedule()
+        self.turns_in_step = tuple(chunk.sequence.turn_id for chunk in plan.chunks)
         for sequence in plan.preempted:
             self._tables.forget(sequence)
         for sequence in plan.expired:
