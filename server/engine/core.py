@@ -15,6 +15,7 @@ from ...sessions.cache.cost_model import CostModel
 from ...sessions.cache.keys import BlockKeys
 from ...sessions.cache.prefix_cache import PrefixCache
 from ...sessions.cache.radix_tree import RadixTree
+from ...sessions.cache.seen_prefixes import SeenPrefixes
 from ..model.causal_lm import CausalLM
 from .batch import BlockTables, build_arrays
 from .device.parts import device_parts
@@ -22,7 +23,8 @@ from .engine_config import EngineConfig
 from .kv_cache import kv_fingerprint
 from .kv_transfer import KVTransfer
 from .lower_tiers import TierSetup
-from .messages import EngineStats, FinishReason, SubmitTurn, TurnOutput
+from .messages import AdmittedTurn, EngineStats, FinishReason, SubmitTurn, TurnOutput
+from .prompt_accounts import PromptAccounts
 from .sampler import SampledToken
 from .scheduler import Chunk, Drafter, Scheduler, StepPlan
 from .sequence import Sequence
@@ -80,7 +82,8 @@ class EngineCore:
         on_evict = None if self._transfer is None else self._transfer.demote
         self._tree = RadixTree(self._pool, config.block_size, on_evict=on_evict)
         self._cache = PrefixCache(self._pool, self._tree, BlockKeys(fingerprint))
-        self._scheduler = Scheduler(config, self._cache, clock, self._transfer, drafter)
+        self._accounts = PromptAccounts(SeenPrefixes(config.block_size, config.reuse_index_tokens // config.block_size))
+        self._scheduler = Scheduler(config, self._cache, self._accounts, clock, self._transfer, drafter)
         self._tables = BlockTables(config.max_sequences, -(-self.context_length // config.block_size) + 1)
         self._turns: dict[str, Sequence] = {}
         self._ended: list[Sequence] = []  # between steps, not yet reported
@@ -155,6 +158,10 @@ class EngineCore:
             assert self._transfer is not None
             self._transfer.start(load)
 
+    def take_admitted(self) -> list[AdmittedTurn]:
+        """The turns whose prompts were counted since the last call."""
+        return self._accounts.take_admitted()
+
     def stats(self) -> EngineStats:
         """Counters since the start, and gauges of this moment."""
         counters = self._counters
@@ -168,7 +175,8 @@ class EngineCore:
             used_blocks=self.num_blocks - self._pool.num_free - self._tree.num_evictable_blocks,
             evicted_blocks=self._tree.num_evicted,
             preemptions=self._scheduler.num_preemptions,
-            prompt_tokens_by_source=self._scheduler.admitted_tokens,
+            prompt_tokens_by_source=self._accounts.by_source,
+            reuse=self._accounts.reuse,
             generated_tokens=counters.generated_tokens,
             drafted_tokens=counters.drafted_tokens,
             accepted_tokens=counters.accepted_tokens,

@@ -62,6 +62,9 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     ] = 256
     max_sequences: Annotated[int, Meta(ge=1, description="turns in one step, at most")] = 64
     max_waiting: Annotated[int, Meta(ge=1, description="turns running or waiting, at most; more are refused")] = 1024
+    reuse_index_tokens: Annotated[
+        int, Meta(ge=0, description="tokens that are remembered to know what could have been reused; 13 bytes each")
+    ] = 4_000_000
     max_context: Annotated[int, Meta(ge=0, description="tokens of a conversation; 0: as many as the model can")] = 0
     threads: Annotated[int, Meta(ge=0, description="CPU threads of the engine; 0: one a core")] = 0
 
@@ -76,6 +79,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             ("max_prefill_tokens_while_decoding", 1),
             ("max_sequences", 1),
             ("max_waiting", 1),
+            ("reuse_index_tokens", 0),
             ("max_context", 0),
             ("threads", 0),
         )

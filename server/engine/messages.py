@@ -56,12 +56,37 @@ class TokensBySource(msgspec.Struct, frozen=True, kw_only=True):
         return TokensBySource(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
 
 
+class MissedTokens(msgspec.Struct, frozen=True, kw_only=True):
+    """Why prompt tokens were computed that a cache without bounds would have had. The parts sum to that gap."""
+
+    evicted: int = 0  # given up for want of room
+    expired: int = 0  # given up because the time for which it was kept had passed
+    other_engine: int = 0  # the session's log has it; another server computed it, or this engine's predecessor
+    cheaper_to_compute: int = 0  # a slower tier has it, and computing was predicted to be faster
+    load_failed: int = 0  # a slower tier had it, and it came damaged, late or not at all
+    no_room: int = 0  # the pool had no block to copy a part of a block to
+
+    @property
+    def total(self) -> int:
+        return sum(getattr(self, name) for name in self.__struct_fields__)
+
+    def plus(self, other: MissedTokens) -> MissedTokens:
+        """The sums, cause by cause."""
+        return MissedTokens(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
+
+
 class TurnUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """What one turn cost. Times are seconds on the engine's clock."""
+    """What one turn cost. Times are seconds on the engine's clock.
+
+    ``reusable_tokens``: of the prompt's, what a cache without bounds would have had; ``missed`` says why the rest of
+    these was computed.
+    """
 
     prompt_tokens: int
     completion_tokens: int
     tokens_by_source: TokensBySource
+    reusable_tokens: int = 0
+    missed: MissedTokens = MissedTokens()
     queue_s: float = 0.0
     load_s: float = 0.0
     prefill_s: float = 0.0
@@ -84,6 +109,7 @@ class SubmitTurn(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
     ``eos_token_ids``: the tokenizer's end-of-turn tokens, which end the turn unless ``sampling.ignore_eos``.
     ``tenant``: who shares the engine fairly with others. ``owner``: the session that the turn is of; empty for none.
+    ``logged_tokens``: of the prompt, what the session's log says was computed before.
     ``persist`` False: its blocks are not written to where they outlive the process. ``deadline_s``: a turn that still
     waits so many seconds after the engine got it ends with ``FinishReason.EXPIRED``; one that runs goes on.
     """
@@ -98,6 +124,7 @@ class SubmitTurn(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     owner: str = ""
     persist: bool = True
     deadline_s: float | None = None
+    logged_tokens: int = 0
 
 
 class AbortTurn(msgspec.Struct, frozen=True, tag=True):
@@ -108,6 +135,29 @@ class AbortTurn(msgspec.Struct, frozen=True, tag=True):
 
 class Shutdown(msgspec.Struct, frozen=True, tag=True):
     """Leave after the present step."""
+
+
+class AdmittedTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn's prompt, as it was counted when the turn began to compute."""
+
+    turn_id: str
+    tokens_by_source: TokensBySource
+    reusable_tokens: int
+    missed: MissedTokens
+
+
+class ReuseTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """What could be reused since the engine's start, and the index that knows it.
+
+    ``other_salts``: tokens that only another salt's turns had computed, in whole blocks. They are no part of what is
+    reusable. ``index_forgotten`` above 0: the index was full, and ``reusable_tokens`` are a lower bound.
+    """
+
+    reusable_tokens: int = 0
+    missed: MissedTokens = MissedTokens()
+    other_salts: int = 0
+    index_blocks: int = 0
+    index_forgotten: int = 0
 
 
 class TurnOutput(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,6 +201,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     evicted_blocks: int = 0
     preemptions: int = 0
     prompt_tokens_by_source: TokensBySource = TokensBySource()
+    reuse: ReuseTotals = ReuseTotals()
     generated_tokens: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
@@ -164,6 +215,7 @@ class TurnOutputs(msgspec.Struct, frozen=True, tag=True):
 
     outputs: list[TurnOutput]
     stats: EngineStats
+    admitted: list[AdmittedTurn] = []
 
 
 class EngineReady(msgspec.Struct, frozen=True, tag=True, kw_only=True):

@@ -69,9 +69,9 @@ class EngineProcess:
             return 1
         while self._take_messages(core):
             if core.has_work:
-                outputs = core.step()
-                if outputs:
-                    self._send(TurnOutputs(outputs, core.stats()))
+                outputs, admitted = core.step(), core.take_admitted()
+                if outputs or admitted:
+                    self._send(TurnOutputs(outputs, core.stats(), admitted))
         core.close()
         return 0
 

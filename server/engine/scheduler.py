@@ -23,7 +23,8 @@ from ...sessions.cache.tiers import Tier
 from ...sessions.cache.token_key import common_prefix_tokens
 from .engine_config import EngineConfig
 from .kv_transfer import BlockLoad, FinishedLoad, KVTransfer
-from .messages import FinishReason, TokensBySource
+from .messages import FinishReason
+from .prompt_accounts import PromptAccounts, planned_tokens
 from .sequence import Sequence, SequenceState
 
 
@@ -105,6 +106,7 @@ class Scheduler:
         self,
         config: EngineConfig,
         cache: PrefixCache,
+        accounts: PromptAccounts,
         clock: Callable[[], float],
         transfer: KVTransfer | None = None,
         drafter: Drafter | None = None,
@@ -112,6 +114,7 @@ class Scheduler:
         self._config = config
         self._drafter = drafter if drafter is not None else NoDrafts()
         self._cache = cache
+        self._accounts = accounts
         self._transfer = transfer
         self._clock = clock
         self._waiting: list[Sequence] = []  # by rank
@@ -120,7 +123,6 @@ class Scheduler:
         self._did_not_fit: Sequence | None = None  # when it was tried last; nothing was given back since
         self._shared_with: dict[int, dict[int, int]] = {}  # orders of a running and a waiting turn -> tokens in common
         self.num_preemptions = 0
-        self.admitted_tokens = TokensBySource()  # of all turns since the start
 
     @property
     def running(self) -> tuple[Sequence, ...]:
@@ -296,13 +298,13 @@ class Scheduler:
         match = self._cache.match(sequence.turn.cache_salt, key)
         wanted = [] if self._transfer is None else self._cache.content_keys_after(match, key)
         sources = self._plan_load(match, wanted, sequence.num_tokens)
-        if sources:
-            match = match.whole_blocks()  # the rest of its block is loaded with the others
+        used = match.whole_blocks() if sources else match  # the rest of its block is loaded with the others
         spare_blocks = len(self._running) + len(self._loading)
-        admitted = self._cache.admit(match, sequence.num_tokens, spare_blocks)
+        admitted = self._cache.admit(used, sequence.num_tokens, spare_blocks)
         if admitted is None:
             return False
         sequence.held, copy = admitted
+        self._expect(sequence, match, wanted, sources)
         if copy is not None:
             plan.copies.append(copy)
         sequence.num_computed = sequence.held.num_matched_tokens
@@ -325,26 +327,21 @@ class Scheduler:
             return []
         return self._transfer.plan(len(match.blocks), wanted, num_tokens)
 
+    def _expect(self, sequence: Sequence, match: Match, wanted: list[bytes], sources: list[Source]) -> None:
+        """Tell the accounts what is known of a turn's prompt."""
+
+        def found() -> int:
+            there = self._transfer.tiers.sources(wanted) if self._transfer is not None else []
+            return planned_tokens(match, there, self._cache.block_size)
+
+        self._accounts.expect(sequence, match, found, planned_tokens(match, sources, self._cache.block_size))
+
     def _run(self, sequence: Sequence, num_matched: int, loaded: dict[Tier, int]) -> None:
         """Let an admitted turn take part in steps."""
         sequence.state = SequenceState.RUNNING
         bisect.insort(self._running, sequence, key=_rank)
-        if sequence.tokens_by_source is None:
-            self._count_sources(sequence, num_matched, loaded)
-
-    def _count_sources(self, sequence: Sequence, num_matched: int, loaded: dict[Tier, int]) -> None:
-        """Once in a turn's life, at its first admission."""
-        device = min(num_matched, sequence.cached_on_arrival)
         tokens = {tier: blocks * self._cache.block_size for tier, blocks in loaded.items()}
-        sequence.tokens_by_source = TokensBySource(
-            device=device,
-            in_flight=num_matched - device,
-            host=tokens.get(Tier.HOST, 0),
-            disk=tokens.get(Tier.DISK, 0),
-            shared=tokens.get(Tier.SHARED, 0),
-            computed=sequence.num_prompt_tokens - num_matched - sum(tokens.values()),
-        )
-        self.admitted_tokens = self.admitted_tokens.plus(sequence.tokens_by_source)
+        self._accounts.count(sequence, num_matched, tokens)
 
     def _take_finished_loads(self) -> None:
         for load in self._transfer.finished() if self._transfer is not None else ():
@@ -389,6 +386,7 @@ class Scheduler:
         assert held is not None
         key = sequence.packed(held.num_cached_tokens, sequence.num_computed)
         self._cache.commit(held, key, sequence.num_computed)
+        self._accounts.computed(sequence)
         if self._transfer is not None and sequence.turn.persist:
             self._transfer.persist(held.content_keys, held.block_ids, held.num_matched_blocks)
         self._cache.release(held, sequence.packed(held.num_cached_tokens, sequence.num_computed), sequence.num_computed)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ...sessions.cache.prefix_cache import SequenceBlocks
 from ...sessions.cache.token_key import pack_tokens
-from .messages import FinishReason, SubmitTurn, TokenLogprobs, TokensBySource, TurnOutput, TurnUsage
+from .messages import FinishReason, MissedTokens, SubmitTurn, TokenLogprobs, TokensBySource, TurnOutput, TurnUsage
 
 
 class SequenceState(enum.Enum):
@@ -45,6 +45,8 @@ class Sequence:
         # what usage will say
         self.cached_on_arrival = 0
         self.tokens_by_source: TokensBySource | None = None  # None until admitted for the first time
+        self.reusable_tokens = 0
+        self.missed = MissedTokens()
         self.admitted: float | None = None
         self.load_started = 0.0
         self.load_s = 0.0
@@ -120,6 +122,8 @@ class Sequence:
             prompt_tokens=self.num_prompt_tokens,
             completion_tokens=self.num_output_tokens,
             tokens_by_source=self.tokens_by_source or TokensBySource(computed=self.num_prompt_tokens),
+            reusable_tokens=self.reusable_tokens,
+            missed=self.missed,
             queue_s=admitted - self.arrival,
             load_s=self.load_s,
             prefill_s=first_token - admitted - self.load_s,

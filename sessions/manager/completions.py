@@ -16,7 +16,7 @@ from .replay import ConversationKeys, Key, ReplayMemory
 from .requests import CompletionRequest, MessagesInput, TextInput, TokenIdsInput, TurnEvent, TurnFinished
 from .running import RunningWork
 from .turn import TurnResult
-from .turns import Turns
+from .turns import Turns, computed_before
 
 
 class _Prompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +25,7 @@ class _Prompt(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: list[int]
     key: Key | None = None
     grew_from: Key | None = None
+    logged_tokens: int = 0
 
 
 class Completions:
@@ -48,7 +49,7 @@ class Completions:
                 error.field = error.field or _field(request)
                 raise
             validation.require_room(len(prompt.token_ids), request.sampling.max_tokens, engine, _field(request))
-            run = self._turns.run(prompt.token_ids, request)
+            run = self._turns.run(prompt.token_ids, request, logged_tokens=prompt.logged_tokens)
             async with aclosing(run.deltas()) as deltas:
                 async for delta in deltas:
                     yield delta
@@ -74,7 +75,12 @@ class Completions:
         if count:
             continued = await self._continuation(request, messages[count:], remembered, limit)
             if continued is not None:
-                return _Prompt(token_ids=continued, key=message_keys[-1], grew_from=message_keys[count - 1])
+                return _Prompt(
+                    token_ids=continued,
+                    key=message_keys[-1],
+                    grew_from=message_keys[count - 1],
+                    logged_tokens=computed_before(len(remembered)),
+                )
         whole = await self._turns.tokenise(
             lambda: prompts.prompt(messages, request.tools, request.template_arguments, limit)
         )

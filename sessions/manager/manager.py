@@ -209,7 +209,7 @@ class SessionManager:
     async def _turn(self, request: GenerateRequest, session: Session, claim: Claim) -> AsyncGenerator[TurnEvent, None]:
         log = await self._continued(request, session)
         prompt = await self._turns.prompt(session, log, request)
-        run = self._turns.run(prompt.token_ids, request)
+        run = self._turns.run(prompt.token_ids, request, logged_tokens=prompt.logged_tokens)
         try:
             async with aclosing(run.deltas()) as deltas:
                 async for delta in deltas:
@@ -251,7 +251,7 @@ class SessionManager:
         prompt = await self._turns.prompt(session, log, request)
         if prompt.entry is None:
             raise RequestError("there is nothing to append", field="input")
-        usage = await self._turns.prefill(prompt.token_ids, request)
+        usage = await self._turns.prefill(prompt, request)
         after = session.advanced((prompt.entry,), now=self._clock())
         answer = Appended(session=_view(after), tokens_committed=len(prompt.entry.token_ids), usage=usage)
         return Change(session=after, base_version=session.version, entries=(prompt.entry,)), answer

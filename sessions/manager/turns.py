@@ -37,6 +37,7 @@ class TurnPrompt(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: list[int]
     entry: NewEntry | None
     in_chat: bool  # whether the answer is a message
+    logged_tokens: int  # of ``token_ids``, those whose KV was computed before, here or elsewhere
 
 
 class Turns:
@@ -105,20 +106,27 @@ class Turns:
         token_ids = log.token_ids() + list(entry.token_ids if entry is not None else ())
         max_tokens = request.sampling.max_tokens if isinstance(request, GenerateRequest) else None
         validation.require_room(len(token_ids), max_tokens, self.engine_info(), "input")
-        return TurnPrompt(token_ids=token_ids, entry=entry, in_chat=in_chat(session, log, entry))
+        return TurnPrompt(
+            token_ids=token_ids,
+            entry=entry,
+            in_chat=in_chat(session, log, entry),
+            logged_tokens=computed_before(log.num_tokens),
+        )
 
-    def run(self, token_ids: list[int], request: GenerateRequest | CompletionRequest) -> TurnRun:
+    def run(
+        self, token_ids: list[int], request: GenerateRequest | CompletionRequest, *, logged_tokens: int = 0
+    ) -> TurnRun:
         """A turn that continues ``token_ids``, ready to be read."""
-        turn = self._submission(token_ids, request.sampling, request)
+        turn = self._submission(token_ids, request.sampling, request, logged_tokens)
         return TurnRun(self._engine, self._tokenizer, turn, request.stop)
 
-    async def prefill(self, token_ids: list[int], request: AppendRequest) -> TurnUsage:
-        """Compute the KV of ``token_ids``. The engine samples a token to do so, which is dropped.
+    async def prefill(self, prompt: TurnPrompt, request: AppendRequest) -> TurnUsage:
+        """Compute the KV of ``prompt``. The engine samples a token to do so, which is dropped.
 
         Raises:
             EngineError: the engine died meanwhile.
         """
-        turn = self._submission(token_ids, _PREFILL_ONLY, request)
+        turn = self._submission(prompt.token_ids, _PREFILL_ONLY, request, prompt.logged_tokens)
         async with aclosing(self._engine.generate(turn)) as outputs:
             async for output in outputs:
                 if output.usage is not None:
@@ -130,6 +138,7 @@ class Turns:
         token_ids: list[int],
         sampling: SamplingParams,
         request: AppendRequest | GenerateRequest | CompletionRequest,
+        logged_tokens: int,
     ) -> SubmitTurn:
         return SubmitTurn(
             turn_id=uuid.uuid4().hex,
@@ -140,4 +149,10 @@ class Turns:
             priority=request.priority,
             tenant=request.tenant,
             owner="" if isinstance(request, CompletionRequest) else request.session_id,
+            logged_tokens=logged_tokens,
         )
+
+
+def computed_before(kept_tokens: int) -> int:
+    """Of tokens that a turn left behind, how many were computed: the one sampled last never was an input."""
+    return max(0, kept_tokens - 1)
