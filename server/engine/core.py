@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import logging
 import secrets
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import NoReturn
 
 import msgspec
 import torch
@@ -16,10 +19,14 @@ from ...sessions.cache.keys import BlockKeys
 from ...sessions.cache.prefix_cache import PrefixCache
 from ...sessions.cache.radix_tree import RadixTree
 from ...sessions.cache.seen_prefixes import SeenPrefixes
+from ...sessions.errors import ModelError
 from ..model.causal_lm import CausalLM
 from .batch import BlockTables, build_arrays
 from .device.parts import device_parts
 from .engine_config import EngineConfig
+from .grammar_compiler import GrammarCompiler, Vocabulary
+from .grammar_masks import MaskThread
+from .grammar_matcher import GrammarMatcher
 from .kv_cache import kv_fingerprint
 from .kv_transfer import KVTransfer
 from .lower_tiers import TierSetup
@@ -27,7 +34,9 @@ from .messages import AdmittedTurn, EngineStats, FinishReason, SubmitTurn, TurnO
 from .prompt_accounts import PromptAccounts
 from .sampler import SampledToken
 from .scheduler import Chunk, Drafter, Scheduler, StepPlan
-from .sequence import Sequence
+from .sequence import Sequence, SequenceState
+
+logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(slots=True)
@@ -47,7 +56,8 @@ class EngineCore:
 
     ``clock`` gives seconds; only differences count. ``weights`` is the fingerprint of the model, and a part of the key
     of each block. ``tiers`` None: there are none below the device tier. ``progress`` hears what takes long at a start
-    on a GPU. ``drafter`` guesses tokens that a step then verifies.
+    on a GPU. ``drafter`` guesses tokens that a step then verifies. ``vocabulary`` gives grammars the tokens' bytes; the
+    first turn with a grammar asks for it.
     """
 
     def __init__(
@@ -60,6 +70,7 @@ class EngineCore:
         tiers: TierSetup | None = None,
         progress: Callable[[str, float], None] = lambda stage, fraction: None,
         drafter: Drafter | None = None,
+        vocabulary: Vocabulary | None = None,
     ) -> None:
         parts = device_parts(config, model, device, progress)
         self.num_blocks = parts.kv_cache.num_blocks
@@ -85,6 +96,9 @@ class EngineCore:
         self._accounts = PromptAccounts(SeenPrefixes(config.block_size, config.reuse_index_tokens // config.block_size))
         self._scheduler = Scheduler(config, self._cache, self._accounts, clock, self._transfer, drafter)
         self._tables = BlockTables(config.max_sequences, -(-self.context_length // config.block_size) + 1)
+        self._grammars = GrammarCompiler(vocabulary if vocabulary is not None else _no_vocabulary)
+        self._masks = MaskThread(model.vocab_size)
+        self._compiling: dict[Sequence, Future[GrammarMatcher]] = {}
         self._turns: dict[str, Sequence] = {}
         self._ended: list[Sequence] = []  # between steps, not yet reported
         self._order = itertools.count()
@@ -97,11 +111,14 @@ class EngineCore:
 
     @property
     def only_loads(self) -> bool:
-        """Nothing can be done until a load ends: whoever steps may rest for a moment."""
-        return bool(self._scheduler.loading) and not self._scheduler.running and not self._ended
+        """Nothing can be done until a load ends or a grammar is compiled: whoever steps may rest for a moment."""
+        waits = bool(self._scheduler.loading or self._compiling)
+        return waits and not self._scheduler.running and not self._ended
 
     def close(self) -> None:
         """Let what the lower tiers took reach the disk. Nothing else may be called afterwards."""
+        self._grammars.close()
+        self._masks.close()
         if self._transfer is not None:
             self._transfer.close()
 
@@ -119,7 +136,11 @@ class EngineCore:
             msgspec.structs.replace(turn, sampling=sampling), max_tokens, self._clock(), next(self._order)
         )
         self._turns[turn.turn_id] = sequence
-        self._scheduler.add(sequence)
+        if sampling.grammar is None:
+            self._scheduler.add(sequence)
+        else:
+            sequence.state = SequenceState.PREPARING
+            self._compiling[sequence] = self._grammars.start(sampling.grammar)
 
     def abort(self, turn_id: str) -> None:
         """End a turn now; its last output comes with the next step. Unknown ids are ignored: the turn may just have
@@ -132,6 +153,7 @@ class EngineCore:
     def step(self) -> list[TurnOutput]:
         """Compute one step and return the new tokens of each turn that got any, and the turns that ended."""
         started = self._clock()
+        self._take_compiled()
         plan = self._scheduler.schedule()
         for sequence in plan.preempted:
             self._tables.forget(sequence)
@@ -140,6 +162,7 @@ class EngineCore:
         self._start_loads(plan)
         if plan.chunks:
             arrays = build_arrays(plan, self._tables, self.block_size)
+            masks = self._masks.start(arrays.rows)
             model_started = self._clock()
             logits = self._runner.run(arrays)
             model_s = self._clock() - model_started
@@ -147,7 +170,9 @@ class EngineCore:
             self._learn(plan, model_s)
             for sequence, indices in self._scheduler.complete(plan).items():
                 self._tables.replace(sequence, indices)
-            advanced = self._append_sampled(plan, self._sample(logits, arrays.rows))
+            advanced = self._append_sampled(
+                plan, self._sample(logits, arrays.rows, None if masks is None else masks.result())
+            )
         self._counters.steps += 1
         now = self._clock()
         self._counters.step_s += now - started
@@ -198,6 +223,22 @@ class EngineCore:
 
     # -- parts of a step ------------------------------------------------------------------------------------------
 
+    def _take_compiled(self) -> None:
+        """Turns whose grammars are compiled wait for their first step."""
+        for sequence, compiled in [item for item in self._compiling.items() if item[1].done()]:
+            del self._compiling[sequence]
+            if sequence.finish_reason is not None:
+                continue
+            error = compiled.exception()
+            if error is None:
+                sequence.grammar = compiled.result()
+                sequence.state = SequenceState.WAITING
+                self._scheduler.add(sequence)
+            else:
+                logger.error("a grammar could not be compiled", exc_info=error)
+                sequence.fail(str(error))
+                self._finish(sequence, FinishReason.FAILED)
+
     def _learn(self, plan: StepPlan, seconds: float) -> None:
         """The model took ``seconds``: a prefill that was alone in its step corrects the cost model."""
         if self._transfer is not None and len(plan.chunks) == 1 and plan.chunks[0].num_own_tokens > 1:
@@ -213,6 +254,7 @@ class EngineCore:
             self._verify(chunk, list(itertools.islice(tokens, chunk.num_rows)))
             if self._scheduler.accept(chunk.sequence):
                 self._tables.shrink(chunk.sequence)
+            chunk.sequence.append_forced()
         for chunk in ending:
             if chunk.sequence.finish_reason is not None:
                 self._finish(chunk.sequence, chunk.sequence.finish_reason)
@@ -243,3 +285,7 @@ class EngineCore:
         reported = dict.fromkeys([*advanced, *ended])
         outputs = [sequence.take_output(now) for sequence in reported]
         return [output for output in outputs if output is not None]
+
+
+def _no_vocabulary() -> NoReturn:
+    raise ModelError("this engine has no tokenizer, which grammars need", field="grammar")

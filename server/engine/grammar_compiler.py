@@ -6,15 +6,16 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-
-import llguidance
+from typing import TYPE_CHECKING, TypeAlias
 
 from ...sessions.errors import RequestError
-from ..text.guidance import guidance_text, parser_limits
 from .grammar import Grammar
 from .grammar_matcher import GrammarMatcher
 
-Vocabulary = Callable[[], llguidance.LLTokenizer]
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+
+Vocabulary: TypeAlias = "Callable[[], LLTokenizer]"
 """Makes the tokens' bytes ready for grammars; called once, by the first grammar."""
 
 _STACK_BYTES = 32 * 2**20  # the front has compiled the same on a smaller one
@@ -26,8 +27,8 @@ class GrammarCompiler:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
-        self._tokenizer: llguidance.LLTokenizer | None = None
-        self._compiled: OrderedDict[Grammar, llguidance.LLMatcher] = OrderedDict()  # at their beginnings
+        self._tokenizer: LLTokenizer | None = None
+        self._compiled: OrderedDict[Grammar, LLMatcher] = OrderedDict()  # at their beginnings
         self._thread: ThreadPoolExecutor | None = None
 
     def start(self, grammar: Grammar) -> Future[GrammarMatcher]:
@@ -49,12 +50,14 @@ class GrammarCompiler:
         self._compiled.move_to_end(grammar)
         return GrammarMatcher(self._compiled[grammar].deep_copy())
 
-    def _new(self, grammar: Grammar) -> llguidance.LLMatcher:
+    def _new(self, grammar: Grammar) -> LLMatcher:
+        import llguidance
+
+        from ..text.guidance import guidance_text, parser_limits
+
         if self._tokenizer is None:
             self._tokenizer = self._vocabulary()
-        matcher = llguidance.LLMatcher(
-            self._tokenizer, guidance_text(grammar), log_level=0, limits=parser_limits()
-        )
+        matcher = llguidance.LLMatcher(self._tokenizer, guidance_text(grammar), log_level=0, limits=parser_limits())
         if matcher.is_error():
             raise RequestError(f"the grammar cannot be used: {matcher.get_error()}", field="grammar")
         return matcher

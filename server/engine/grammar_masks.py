@@ -63,6 +63,8 @@ def compute_masks(rows: Sequence[SampleRow], words: int) -> StepMasks:
         tokens = walk(last.sequence.grammar, last.drafted, own)
         forced |= {index: token for index, token in zip(indices, tokens, strict=True) if token is not None}
         for index, mask in zip(indices, own, strict=True):
+            if not mask.any():  # the grammar failed: its turn ends, whatever is sampled
+                mask[:] = -1
             if rows[index].bars_stop_tokens:
                 _bar(mask, rows[index].sequence.stop_token_ids)
         place += len(indices)
@@ -71,24 +73,28 @@ def compute_masks(rows: Sequence[SampleRow], words: int) -> StepMasks:
 
 def _bar(mask: Mask, token_ids: frozenset[int]) -> None:
     """Forbid ``token_ids``, unless nothing else is allowed: then the grammar has its way."""
-    others = mask.copy()
+    others = mask.view(np.uint32).copy()
     for token_id in token_ids:
-        others[token_id >> 5] &= np.int32(~(1 << (token_id & 31)) & 0xFFFFFFFF if token_id & 31 != 31 else 0x7FFFFFFF)
+        others[token_id >> 5] &= np.uint32(0xFFFFFFFF ^ (1 << (token_id & 31)))
     if others.any():
-        mask[:] = others
+        mask[:] = others.view(np.int32)
 
 
 def apply_masks(logits: torch.Tensor, step: StepMasks) -> None:
     """Set the logits [R, V] of tokens that are not allowed to minus infinity."""
-    if not len(step.rows):
-        return
-    rows = torch.from_numpy(step.rows).to(logits.device)
     if logits.is_cuda:
-        shifts = torch.arange(32, dtype=torch.int32, device=logits.device)
-        packed = torch.from_numpy(step.masks).to(logits.device)
-        allowed = ((packed.unsqueeze(-1) >> shifts) & 1).flatten(1)[:, : logits.shape[1]].bool()
-        logits[rows] = logits[rows].masked_fill(~allowed, -torch.inf)
+        apply_on_device(logits, step)
         return
     bits = np.unpackbits(step.masks.view(np.uint8), axis=1, count=logits.shape[1], bitorder="little")
-    for row, allowed_row in zip(step.rows.tolist(), torch.from_numpy(bits), strict=True):
-        logits[row].masked_fill_(allowed_row == 0, -torch.inf)
+    barred = torch.from_numpy(bits ^ 1).bool()
+    for place, row in enumerate(step.rows.tolist()):
+        logits[row].masked_fill_(barred[place], -torch.inf)
+
+
+def apply_on_device(logits: torch.Tensor, step: StepMasks) -> None:
+    """As ``apply_masks``, with the masks unpacked where the logits are: they cross the bus as bits."""
+    rows = torch.from_numpy(step.rows).to(logits.device)
+    packed = torch.from_numpy(step.masks).to(logits.device)
+    shifts = torch.arange(32, dtype=torch.int32, device=logits.device)
+    allowed = ((packed.unsqueeze(-1) >> shifts) & 1).flatten(1)[:, : logits.shape[1]].bool()
+    logits[rows] = logits[rows].masked_fill(~allowed, -torch.inf)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import llguidance
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
 
 Mask = npt.NDArray[np.int32]
 """[vocab_size / 32, rounded up]: bit ``i % 32`` of word ``i // 32`` says whether token ``i`` may follow."""
@@ -20,7 +23,7 @@ class GrammarMatcher:
     They are worked out once for a stretch of text, in the tokenizer's own way of cutting it.
     """
 
-    def __init__(self, matcher: llguidance.LLMatcher) -> None:
+    def __init__(self, matcher: LLMatcher) -> None:
         self._matcher = matcher
         self._forced: deque[int] = deque()
         self._look_ahead()

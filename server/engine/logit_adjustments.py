@@ -10,13 +10,25 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import torch
+
+from .grammar_masks import StepMasks, apply_masks
 
 if TYPE_CHECKING:
     from .sampler import SampleRow
 
 Rows = Sequence[tuple[int, "SampleRow"]]
 """Rows of the logits that ask for something, with their indices."""
+
+
+def adjust(logits: torch.Tensor, rows: Rows, masks: StepMasks | None) -> None:
+    """Change ``logits`` [R, V], in this order: penalties, biases, stop tokens that come too early, grammars' masks."""
+    apply_penalties(logits, rows)
+    apply_biases(logits, rows)
+    bar_stop_tokens(logits, rows)
+    if masks is not None:
+        apply_masks(logits, masks)
 
 
 def apply_penalties(logits: torch.Tensor, rows: Rows) -> None:
@@ -70,5 +82,7 @@ def _repeated(indices: list[int], lengths: list[int], logits: torch.Tensor) -> t
     return torch.from_numpy(np.repeat(np.array(indices, dtype=np.int64), lengths)).to(logits.device)
 
 
-def _joined(arrays: Sequence[np.ndarray[tuple[int], np.dtype[np.generic]]], logits: torch.Tensor) -> torch.Tensor:
+def _joined(
+    arrays: Sequence[npt.NDArray[np.int64]] | Sequence[npt.NDArray[np.int32]], logits: torch.Tensor
+) -> torch.Tensor:
     return torch.from_numpy(np.concatenate(arrays)).to(logits.device)

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 import torch
@@ -20,6 +21,7 @@ import zmq
 from ...kernels.backend import prepare, select
 from ...sessions.errors import SessileError
 from ..model.registry import load_model, resolve_model
+from ..model.source import ModelSource
 from .cache_messages import CacheAnswer, CacheCall, CallError, CallFailed
 from .core import EngineCore
 from .engine_config import Device, EngineConfig
@@ -35,6 +37,9 @@ from .messages import (
     ToEngine,
     TurnOutputs,
 )
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +91,16 @@ class EngineProcess:
         self._report("open the cache tiers", 0.0)
         tiers = TierSetup(partial(open_lower_tiers, config)) if wants_lower_tiers(config, device.type) else None
         torch.set_num_threads(1)  # the kernels have threads of their own; torch's pool would spin beside them
-        core = EngineCore(config, model.model, device, time.monotonic, model.fingerprint, tiers, self._report)
+        core = EngineCore(
+            config,
+            model.model,
+            device,
+            time.monotonic,
+            model.fingerprint,
+            tiers,
+            self._report,
+            vocabulary=partial(_vocabulary, source, model.config.vocab_size),
+        )
         self._send(
             EngineReady(
                 model=model.name,
@@ -124,6 +138,16 @@ class EngineProcess:
 
     def _send(self, message: FromEngine) -> None:
         self._outbox.send(self._encoder.encode(message))
+
+
+def _vocabulary(source: ModelSource, size: int) -> LLTokenizer:
+    """The tokens' bytes. Reading the tokenizer takes a second: only engines that get a grammar do so."""
+    from ..text.grammar_vocabulary import GrammarVocabulary
+    from ..text.guidance import guidance_tokenizer
+    from ..text.tokenizer_files import load_tokenizer
+
+    tokenizer = load_tokenizer(source)
+    return guidance_tokenizer(GrammarVocabulary.of(tokenizer, size), tokenizer.encode_inside)
 
 
 def _device(wanted: Device) -> torch.device:

@@ -11,7 +11,7 @@ from ...server.engine.messages import FinishReason, SubmitTurn, TokenLogprobs, T
 from ...server.text.detokenizer import IncrementalDetokenizer
 from ...server.text.stop_strings import StopStrings
 from ...server.text.tokenizer import Tokenizer
-from ..errors import EngineError
+from ..errors import EngineError, RequestError
 from .ports import TurnEngine
 from .requests import StopCause, TextDelta
 
@@ -59,6 +59,7 @@ class TurnRun:
 
         Raises:
             EngineError: the engine died, or gave the turn up.
+            RequestError: the turn's grammar turned out to be too complex to be followed.
             CapacityError: its queue is full.
         """
         async with aclosing(self._engine.generate(self._turn)) as outputs:
@@ -99,6 +100,8 @@ class TurnRun:
         return piece if self._stopped else piece + self._stop_strings.flush()
 
     def _finish(self, last: TurnOutput) -> None:
+        if last.finish_reason is FinishReason.FAILED and not self._stopped:
+            raise RequestError(last.error, field="grammar", remedy="send another grammar")
         aborted = last.finish_reason is FinishReason.ABORTED and not self._stopped
         if last.usage is None or last.finish_reason is None or aborted or not self._token_ids:
             raise _no_end()
