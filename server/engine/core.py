@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import logging
 import secrets
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
-from typing import NoReturn
 
 import msgspec
 import torch
 
 from ...sessions.cache.block_pool import BlockPool
 from ...sessions.cache.cost_model import CostModel
+from ...sessions.cache.eviction import ExpectedValue
 from ...sessions.cache.keys import BlockKeys
+from ...sessions.cache.path_ends import PathEnds
 from ...sessions.cache.prefix_cache import PrefixCache
+from ...sessions.cache.radix_node import Evicted
 from ...sessions.cache.radix_tree import RadixTree
 from ...sessions.cache.seen_prefixes import SeenPrefixes
-from ...sessions.errors import ModelError
 from ..model.causal_lm import CausalLM
 from .batch import BlockTables, build_arrays
+from .cache_messages import CacheAnswer, CacheCall
+from .cache_service import CacheService
 from .device.parts import device_parts
 from .engine_config import EngineConfig
-from .grammar_compiler import GrammarCompiler, Vocabulary
-from .grammar_masks import MaskThread
-from .grammar_matcher import GrammarMatcher
+from .grammar_compiler import Vocabulary
 from .kv_cache import kv_fingerprint
 from .kv_transfer import KVTransfer
 from .lower_tiers import TierSetup
@@ -35,8 +34,7 @@ from .prompt_accounts import PromptAccounts
 from .sampler import SampledToken
 from .scheduler import Chunk, Drafter, Scheduler, StepPlan
 from .sequence import Sequence, SequenceState
-
-logger = logging.getLogger(__name__)
+from .turn_grammars import TurnGrammars
 
 
 @dataclasses.dataclass(slots=True)
@@ -90,19 +88,21 @@ class EngineCore:
             calibration = tiers.calibrate(model, self._kv_cache, lower)
             cost = CostModel(calibration, config.block_size, fingerprint.block_bytes)
             self._transfer = KVTransfer(self._kv_cache, lower, cost)
-        on_evict = None if self._transfer is None else self._transfer.demote
-        self._tree = RadixTree(self._pool, config.block_size, on_evict=on_evict)
-        self._cache = PrefixCache(self._pool, self._tree, BlockKeys(fingerprint))
+        quota = config.tenant_kv_bytes // fingerprint.block_bytes if config.tenant_kv_bytes else None
+        policy = ExpectedValue(self._bring_back_s)
+        self._tree = RadixTree(self._pool, config.block_size, policy, self._on_evict, clock, quota)
+        self._ends = PathEnds(self._tree, clock, int(config.pin_budget * self.num_blocks))
+        self._cache = PrefixCache(self._pool, self._tree, BlockKeys(fingerprint), self._ends)
         self._accounts = PromptAccounts(SeenPrefixes(config.block_size, config.reuse_index_tokens // config.block_size))
         self._scheduler = Scheduler(config, self._cache, self._accounts, clock, self._transfer, drafter)
+        self._service = CacheService(self._cache, self._ends, self._scheduler, self._transfer, clock)
         self._tables = BlockTables(config.max_sequences, -(-self.context_length // config.block_size) + 1)
-        self._grammars = GrammarCompiler(vocabulary if vocabulary is not None else _no_vocabulary)
-        self._masks = MaskThread(model.vocab_size)
-        self._compiling: dict[Sequence, Future[GrammarMatcher]] = {}
+        self._grammars = TurnGrammars(vocabulary, model.vocab_size)
         self._turns: dict[str, Sequence] = {}
         self._ended: list[Sequence] = []  # between steps, not yet reported
         self._order = itertools.count()
         self._counters = _Counters()
+        self.turns_in_step: tuple[str, ...] = ()  # of the present or the last one
 
     @property
     def has_work(self) -> bool:
@@ -110,17 +110,36 @@ class EngineCore:
         return bool(self._turns or self._ended or self._scheduler.loading)
 
     @property
-    def only_loads(self) -> bool:
-        """Nothing can be done until a load ends or a grammar is compiled: whoever steps may rest for a moment."""
-        waits = bool(self._scheduler.loading or self._compiling)
+    def only_waits(self) -> bool:
+        """Nothing can be done until a load, a grammar or work on a cached path is ready: whoever steps may rest for a
+        moment."""
+        waits = bool(self._scheduler.loading) or (
+            bool(self._service.num_open or self._grammars.num_compiling) and not self._scheduler.waiting
+        )
         return waits and not self._scheduler.running and not self._ended
 
     def close(self) -> None:
         """Let what the lower tiers took reach the disk. Nothing else may be called afterwards."""
         self._grammars.close()
-        self._masks.close()
+        self._service.close()
         if self._transfer is not None:
             self._transfer.close()
+
+    def call(self, call: CacheCall) -> None:
+        """Do what the front asks of the cache; the answer is among the next ``take_answers``."""
+        load = self._service.call(call)
+        if load is not None:
+            assert self._transfer is not None
+            self._transfer.start(load)
+
+    @property
+    def has_answers(self) -> bool:
+        """``take_answers`` would return some."""
+        return self._service.has_answers
+
+    def take_answers(self) -> list[CacheAnswer]:
+        """The calls that were answered since the last time."""
+        return self._service.take_answers()
 
     def submit(self, turn: SubmitTurn) -> None:
         """Let a turn wait for its first step.
@@ -139,8 +158,7 @@ class EngineCore:
         if sampling.grammar is None:
             self._scheduler.add(sequence)
         else:
-            sequence.state = SequenceState.PREPARING
-            self._compiling[sequence] = self._grammars.start(sampling.grammar)
+            self._grammars.compile(sequence)
 
     def abort(self, turn_id: str) -> None:
         """End a turn now; its last output comes with the next step. Unknown ids are ignored: the turn may just have
@@ -153,16 +171,21 @@ class EngineCore:
     def step(self) -> list[TurnOutput]:
         """Compute one step and return the new tokens of each turn that got any, and the turns that ended."""
         started = self._clock()
+        if self._ends.expire():
+            self._scheduler.note_room()
         self._take_compiled()
         plan = self._scheduler.schedule()
+        self.turns_in_step = tuple(chunk.sequence.turn_id for chunk in plan.chunks)
         for sequence in plan.preempted:
             self._tables.forget(sequence)
+        for sequence in plan.expired:
+            self._let_report(sequence)
         advanced: list[Sequence] = []
         self._kv_cache.copy(plan.copies)
         self._start_loads(plan)
         if plan.chunks:
             arrays = build_arrays(plan, self._tables, self.block_size)
-            masks = self._masks.start(arrays.rows)
+            masks = self._grammars.start_masks(arrays.rows)
             model_started = self._clock()
             logits = self._runner.run(arrays)
             model_s = self._clock() - model_started
@@ -176,6 +199,8 @@ class EngineCore:
         self._counters.steps += 1
         now = self._clock()
         self._counters.step_s += now - started
+        if plan.chunks:
+            self._scheduler.observe(plan, now - started)
         return self._report(advanced, now)
 
     def _start_loads(self, plan: StepPlan) -> None:
@@ -193,7 +218,10 @@ class EngineCore:
         return EngineStats(
             steps=counters.steps,
             running=len(self._scheduler.running),
-            waiting=len(self._scheduler.waiting),
+            waiting=self._scheduler.num_waiting,
+            queues=self._scheduler.queues(),
+            prefill_tokens_per_s=self._scheduler.prefill_tokens_per_s,
+            turn_s=self._scheduler.turn_s,
             total_blocks=self.num_blocks,
             free_blocks=self._pool.num_free,
             cached_blocks=self._tree.num_blocks,
@@ -214,6 +242,7 @@ class EngineCore:
         """Raise AssertionError unless every block and lock is accounted for. For tests: visits everything."""
         self._pool.check_integrity()
         self._tree.check_integrity()
+        self._scheduler.check_integrity()
         own = sum(
             len(sequence.held.block_ids) - sequence.held.num_cached_tokens // self.block_size
             for sequence in (*self._scheduler.running, *self._scheduler.loading)
@@ -225,19 +254,19 @@ class EngineCore:
 
     def _take_compiled(self) -> None:
         """Turns whose grammars are compiled wait for their first step."""
-        for sequence, compiled in [item for item in self._compiling.items() if item[1].done()]:
-            del self._compiling[sequence]
-            if sequence.finish_reason is not None:
-                continue
-            error = compiled.exception()
-            if error is None:
-                sequence.grammar = compiled.result()
+        for sequence in self._grammars.take_compiled():
+            if sequence.finish_reason is None:
                 sequence.state = SequenceState.WAITING
                 self._scheduler.add(sequence)
             else:
-                logger.error("a grammar could not be compiled", exc_info=error)
-                sequence.fail(str(error))
-                self._finish(sequence, FinishReason.FAILED)
+                self._finish(sequence, sequence.finish_reason)
+
+    def _on_evict(self, evicted: Evicted) -> None:
+        if self._transfer is not None:
+            self._transfer.demote(evicted)
+
+    def _bring_back_s(self, start: int) -> float:
+        return 1.0 if self._transfer is None else self._transfer.bring_back_s(start)
 
     def _learn(self, plan: StepPlan, seconds: float) -> None:
         """The model took ``seconds``: a prefill that was alone in its step corrects the cost model."""
@@ -275,7 +304,14 @@ class EngineCore:
         self._counters.accepted_tokens += accepted
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
-        self._scheduler.finish(sequence, reason)
+        if sequence.state is SequenceState.PREPARING:  # the scheduler has not heard of it
+            sequence.state, sequence.finish_reason = SequenceState.FINISHED, reason
+        else:
+            self._scheduler.finish(sequence, reason)
+        self._let_report(sequence)
+
+    def _let_report(self, sequence: Sequence) -> None:
+        """The scheduler has no more of ``sequence``: its last output comes with this step or the next."""
         self._tables.forget(sequence)
         del self._turns[sequence.turn_id]
         self._ended.append(sequence)
@@ -285,7 +321,3 @@ class EngineCore:
         reported = dict.fromkeys([*advanced, *ended])
         outputs = [sequence.take_output(now) for sequence in reported]
         return [output for output in outputs if output is not None]
-
-
-def _no_vocabulary() -> NoReturn:
-    raise ModelError("this engine has no tokenizer, which grammars need", field="grammar")

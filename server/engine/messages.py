@@ -1,8 +1,8 @@
 """What the front and the engine say to each other: msgspec Structs, msgpack on the wire.
 
 Front → engine: ``SubmitTurn``, ``AbortTurn``, ``CacheCall``, ``Shutdown``. Engine → front: ``LoadProgress``,
-``EngineReady``, ``TurnOutputs`` (what one step produced), ``CacheAnswer``, ``CacheEvents``, ``EngineFailed``. The
-engine never sees text.
+``EngineReady``, ``TurnOutputs`` (what one step produced), ``Alive``, ``CacheAnswer``, ``CacheEvents``, ``StepFailed``,
+``EngineFailed``. The engine never sees text.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ class FinishReason(enum.StrEnum):
 
     STOP = "stop"  # an end-of-turn token, a stop token or a stop string
     LENGTH = "length"  # max_tokens or the context's end
+    TOOL_CALLS = "tool_calls"  # as STOP, after tool calls; the front says this, the engine never
     ABORTED = "aborted"  # the client went away or cancelled
     EXPIRED = "expired"  # its deadline passed while it waited
     FAILED = "failed"  # its grammar cannot be used, or not be followed any further
@@ -113,6 +114,7 @@ class SubmitTurn(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     ``logged_tokens``: of the prompt, what the session's log says was computed before.
     ``persist`` False: its blocks are not written to where they outlive the process. ``deadline_s``: a turn that still
     waits so many seconds after the engine got it ends with ``FinishReason.EXPIRED``; one that runs goes on.
+    ``expected_token_ids``: what the answer may be like; drafts may be taken from it.
     """
 
     turn_id: str
@@ -125,6 +127,7 @@ class SubmitTurn(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     owner: str = ""
     persist: bool = True
     deadline_s: float | None = None
+    expected_token_ids: tuple[int, ...] = ()
     logged_tokens: int = 0
 
 
@@ -190,6 +193,16 @@ class TierCounters(msgspec.Struct, frozen=True, kw_only=True):
     typical_error: float = 1.0
 
 
+class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
+    """One class's queue: gauges of this moment, and counters since the engine's start."""
+
+    waiting: int = 0
+    waiting_tokens: int = 0  # of these turns' prompts, what was not cached when they began to wait
+    started: int = 0
+    expired: int = 0  # turns whose deadline passed while they waited
+    waited_s: float = 0.0  # seconds that the turns which started or expired had waited
+
+
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """Counters since the engine's start, and gauges of this moment."""
 
@@ -202,6 +215,9 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     used_blocks: int = 0
     evicted_blocks: int = 0
     preemptions: int = 0
+    queues: tuple[QueueStats, ...] = ()  # in the order of Priority
+    prefill_tokens_per_s: float = 0.0  # recently, while there were prompts to compute
+    turn_s: float = 0.0  # recent mean from a turn's start to its end
     prompt_tokens_by_source: TokensBySource = TokensBySource()
     reuse: ReuseTotals = ReuseTotals()
     generated_tokens: int = 0
@@ -218,6 +234,19 @@ class TurnOutputs(msgspec.Struct, frozen=True, tag=True):
     outputs: list[TurnOutput]
     stats: EngineStats
     admitted: list[AdmittedTurn] = []
+
+
+class Alive(msgspec.Struct, frozen=True, tag=True):
+    """Said once a second by an engine that has nothing else to say."""
+
+    stats: EngineStats
+
+
+class StepFailed(msgspec.Struct, frozen=True, tag=True):
+    """A step raised an error that should not be; the engine exits after this message. ``turn_ids``: who was in it."""
+
+    turn_ids: tuple[str, ...]
+    error: str
 
 
 class EngineReady(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -249,4 +278,4 @@ class EngineFailed(msgspec.Struct, frozen=True, tag=True):
 
 
 ToEngine = SubmitTurn | AbortTurn | CacheCall | Shutdown
-FromEngine = EngineReady | LoadProgress | TurnOutputs | CacheAnswer | CacheEvents | EngineFailed
+FromEngine = EngineReady | Alive | StepFailed | LoadProgress | TurnOutputs | CacheAnswer | CacheEvents | EngineFailed

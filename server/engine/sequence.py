@@ -50,6 +50,10 @@ class Sequence:
         self.grammar: GrammarMatcher | None = None
         self.counts = TokenCounts(self.token_ids) if turn.sampling.has_penalties else None
         self.adjusts_logits = turn.sampling.adjusts_logits
+        # the scheduler's
+        self.content_keys: list[bytes] = []  # of the whole blocks of its tokens but the last one, when it began to wait
+        self.charged_level = 0  # the class in which its tokens count against its tenant
+        self.num_charged = 0  # tokens that did so, or were cached
         # what usage will say
         self.cached_on_arrival = 0
         self.tokens_by_source: TokensBySource | None = None  # None until admitted for the first time

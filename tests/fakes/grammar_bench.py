@@ -96,7 +96,7 @@ class GrammarBench:
                 if output.finish_reason is not None:
                     self.last[output.turn_id] = output
             self.core.check_integrity()
-            waits = self.core.only_loads or self.core.stats().generated_tokens > before
+            waits = self.core.only_waits or self.core.stats().generated_tokens > before
             idle = 0 if waits else idle + 1
             assert idle < 1000, "the engine wedged"
 
