@@ -19,13 +19,15 @@ from ..model.causal_lm import CausalLM
 from .batch import BlockTables, build_arrays
 from .device.parts import device_parts
 from .engine_config import EngineConfig
-from .kv_cache import kv_fingerprint
+from .kv_cache import KVCache, kv_fingerprint
 from .kv_transfer import KVTransfer
 from .lower_tiers import TierSetup
 from .messages import EngineStats, FinishReason, SubmitTurn, TurnOutput
+from .model_runner import Runner
 from .sampler import SampledToken
-from .scheduler import Chunk, Drafter, Scheduler, StepPlan
+from .scheduler import Chunk, Scheduler, StepPlan
 from .sequence import Sequence
+from .speculation.drafter import Drafter, NoDrafts
 
 
 @dataclasses.dataclass(slots=True)
@@ -45,7 +47,7 @@ class EngineCore:
 
     ``clock`` gives seconds; only differences count. ``weights`` is the fingerprint of the model, and a part of the key
     of each block. ``tiers`` None: there are none below the device tier. ``progress`` hears what takes long at a start
-    on a GPU. ``drafter`` guesses tokens that a step then verifies.
+    on a GPU. ``drafter`` makes what guesses tokens that a step then verifies; None: nothing does.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class EngineCore:
         weights: str = "",
         tiers: TierSetup | None = None,
         progress: Callable[[str, float], None] = lambda stage, fraction: None,
-        drafter: Drafter | None = None,
+        drafter: Callable[[Runner, KVCache], Drafter] | None = None,
     ) -> None:
         parts = device_parts(config, model, device, progress)
         self.num_blocks = parts.kv_cache.num_blocks
@@ -80,7 +82,8 @@ class EngineCore:
         on_evict = None if self._transfer is None else self._transfer.demote
         self._tree = RadixTree(self._pool, config.block_size, on_evict=on_evict)
         self._cache = PrefixCache(self._pool, self._tree, BlockKeys(fingerprint))
-        self._scheduler = Scheduler(config, self._cache, clock, self._transfer, drafter)
+        self._drafter = NoDrafts() if drafter is None else drafter(self._runner, self._kv_cache)
+        self._scheduler = Scheduler(config, self._cache, clock, self._transfer, self._drafter)
         self._tables = BlockTables(config.max_sequences, -(-self.context_length // config.block_size) + 1)
         self._turns: dict[str, Sequence] = {}
         self._ended: list[Sequence] = []  # between steps, not yet reported
@@ -99,6 +102,7 @@ class EngineCore:
 
     def close(self) -> None:
         """Let what the lower tiers took reach the disk. Nothing else may be called afterwards."""
+        self._drafter.close()
         if self._transfer is not None:
             self._transfer.close()
 
@@ -144,7 +148,10 @@ class EngineCore:
             self._learn(plan, model_s)
             for sequence, indices in self._scheduler.complete(plan).items():
                 self._tables.replace(sequence, indices)
-            advanced = self._append_sampled(plan, self._sample(logits, arrays.rows))
+            sampled = self._sample(logits, arrays.rows)
+            if plan.only_decodes:
+                self._drafter.stepped(plan.num_tokens, self._clock() - model_started)
+            advanced = self._append_sampled(plan, sampled)
         self._counters.steps += 1
         now = self._clock()
         self._counters.step_s += now - started
@@ -172,6 +179,7 @@ class EngineCore:
             generated_tokens=counters.generated_tokens,
             drafted_tokens=counters.drafted_tokens,
             accepted_tokens=counters.accepted_tokens,
+            drafts=self._drafter.counters(),
             step_s=counters.step_s,
             model_s=counters.model_s,
             tiers=() if self._transfer is None else self._transfer.counters(),
@@ -223,10 +231,12 @@ class EngineCore:
         sequence.accepted_tokens += accepted
         self._counters.drafted_tokens += len(chunk.drafts)
         self._counters.accepted_tokens += accepted
+        self._drafter.verified(sequence, len(chunk.drafts), accepted)
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         self._scheduler.finish(sequence, reason)
         self._tables.forget(sequence)
+        self._drafter.ended(sequence)
         del self._turns[sequence.turn_id]
         self._ended.append(sequence)
 

@@ -28,6 +28,15 @@ class Dtype(enum.StrEnum):
     FLOAT32 = "float32"
 
 
+class Speculation(enum.StrEnum):
+    """What guesses the tokens that a step verifies."""
+
+    OFF = "off"
+    NGRAM = "ngram"  # what the conversation had after the last few tokens
+    SUFFIX = "suffix"  # the longest match in it, in past outputs and in expected text
+    AUTO = "auto"  # suffix, and the draft model where there is one
+
+
 class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What the engine is started with.
 
@@ -63,6 +72,12 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     max_sequences: Annotated[int, Meta(ge=1, description="turns in one step, at most")] = 64
     max_waiting: Annotated[int, Meta(ge=1, description="turns running or waiting, at most; more are refused")] = 1024
     max_context: Annotated[int, Meta(ge=0, description="tokens of a conversation; 0: as many as the model can")] = 0
+    speculation: Annotated[Speculation, Meta(description="what guesses tokens ahead, to be verified in one step")] = (
+        Speculation.AUTO
+    )
+    speculation_memory_bytes: Annotated[
+        int, Meta(ge=0, description="memory for the texts that guesses come from, at most")
+    ] = 64 * 2**20
     threads: Annotated[int, Meta(ge=0, description="CPU threads of the engine; 0: one a core")] = 0
 
     def validate(self) -> None:
@@ -77,6 +92,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             ("max_sequences", 1),
             ("max_waiting", 1),
             ("max_context", 0),
+            ("speculation_memory_bytes", 0),
             ("threads", 0),
         )
         for key, least in at_least:

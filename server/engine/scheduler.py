@@ -14,7 +14,6 @@ from __future__ import annotations
 import bisect
 import dataclasses
 from collections.abc import Callable
-from typing import Protocol
 
 from ...sessions.cache.cost_model import Source
 from ...sessions.cache.prefix_cache import BlockCopy, PrefixCache
@@ -25,6 +24,7 @@ from .engine_config import EngineConfig
 from .kv_transfer import BlockLoad, FinishedLoad, KVTransfer
 from .messages import FinishReason, TokensBySource
 from .sequence import Sequence, SequenceState
+from .speculation.drafter import Drafter, DraftRequest, NoDrafts
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,30 +52,6 @@ class Chunk:
         return 1 + len(self.drafts) if self.reaches_end else 0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class DraftRequest:
-    """Guess the next tokens of ``sequence``, at most ``most`` of them: more could not be used."""
-
-    sequence: Sequence
-    most: int
-
-
-class Drafter(Protocol):
-    """Guesses what decoding turns will say next."""
-
-    def draft(self, requests: list[DraftRequest], budget: int) -> list[tuple[int, ...]]:
-        """The guesses for each of ``requests``, none where that does not pay; at most ``budget`` tokens together."""
-        ...
-
-
-class NoDrafts:
-    """Guesses nothing."""
-
-    def draft(self, requests: list[DraftRequest], budget: int) -> list[tuple[int, ...]]:
-        """See ``Drafter``."""
-        return [() for _ in requests]
-
-
 @dataclasses.dataclass(slots=True)
 class StepPlan:
     """One step: do ``copies`` first, then start ``loads`` and compute ``chunks``. The turns in ``preempted`` gave their
@@ -92,6 +68,11 @@ class StepPlan:
     @property
     def num_tokens(self) -> int:
         return sum(chunk.num_tokens for chunk in self.chunks)
+
+    @property
+    def only_decodes(self) -> bool:
+        """Each chunk is a token that was sampled last, and drafts behind it."""
+        return all(chunk.num_own_tokens == 1 and chunk.reaches_end for chunk in self.chunks)
 
 
 def _rank(sequence: Sequence) -> tuple[int, int]:
@@ -208,12 +189,12 @@ class Scheduler:
     def _add_drafts(self, plan: StepPlan) -> None:
         """Put drafts behind the decodes of ``plan``, as far as tokens and blocks are left over for them."""
         budget = self._config.max_batch_tokens - plan.num_tokens
-        requests = [DraftRequest(chunk.sequence, chunk.sequence.num_tokens_left - 1) for chunk in plan.chunks]
-        if budget <= 0 or not requests:
+        requests = [DraftRequest(chunk.sequence, max(0, chunk.sequence.num_tokens_left - 1)) for chunk in plan.chunks]
+        if not requests:
             return
         for index, drafts in enumerate(self._drafter.draft(requests, budget)):
             chunk = plan.chunks[index]
-            drafts = self._fit(chunk.sequence, drafts[: max(0, min(budget, requests[index].most))])
+            drafts = self._fit(chunk.sequence, drafts[: min(max(0, budget), requests[index].most)])
             if drafts:
                 plan.chunks[index] = dataclasses.replace(chunk, num_tokens=1 + len(drafts), drafts=drafts)
                 budget -= len(drafts)
