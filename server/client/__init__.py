@@ -19,10 +19,20 @@ from ...sessions.errors import (
     StaleVersion,
     StoreError,
 )
-from ...sessions.manager.requests import Appended, SessionView, StopCause, TextDelta, TurnFinished
+from ...sessions.manager.requests import (
+    Appended,
+    SessionView,
+    StopCause,
+    TextDelta,
+    ToolChoice,
+    ToolChoiceMode,
+    TurnDelta,
+    TurnFinished,
+)
 from ...sessions.messages import Message, Role, Tool, ToolCall
 from ..engine.messages import FinishReason, Priority, TokenLogprobs, TokensBySource, TurnUsage
 from ..engine.sampling_params import SamplingParams
+from ..text.tool_calls import MalformedCall, ReasoningDelta, ToolCallArguments, ToolCallStarted
 from .asynchronous import AsyncSession, AsyncSessionClient
 from .errors import CallFailed, ConnectionLost, DeadlineExceeded, TurnInterrupted
 from .retry import NO_RETRIES, RetryPolicy
@@ -43,9 +53,11 @@ __all__ = [
     "Draining",
     "EngineError",
     "FinishReason",
+    "MalformedCall",
     "Message",
     "ModelChanged",
     "Priority",
+    "ReasoningDelta",
     "RequestError",
     "RetryPolicy",
     "Role",
@@ -65,7 +77,12 @@ __all__ = [
     "TokensBySource",
     "Tool",
     "ToolCall",
+    "ToolCallArguments",
+    "ToolCallStarted",
+    "ToolChoice",
+    "ToolChoiceMode",
     "Turn",
+    "TurnDelta",
     "TurnFinished",
     "TurnInterrupted",
     "TurnUsage",

@@ -26,6 +26,7 @@ from ...sessions.manager.requests import (
     SessionView,
     TextInput,
     TokenIdsInput,
+    ToolChoice,
     ToolResultInput,
     TurnFinished,
     TurnInput,
@@ -70,6 +71,7 @@ class TurnOptions(ChangeOptions, total=False):
     sampling: SamplingParams
     stop: Sequence[str]
     priority: Priority
+    tool_choice: ToolChoice
 
 
 class GenerateOptions(InputOptions, TurnOptions, total=False):
@@ -298,6 +300,7 @@ class AsyncSession:
             sampling=_seeded(options.get("sampling", SamplingParams())),
             stop=tuple(options.get("stop", ())),
             priority=options.get("priority", Priority.INTERACTIVE),
+            tool_choice=options.get("tool_choice", ToolChoice()),
         )
         message = requests.write_generate(request)
         return AsyncTurn(self._connection, message, options.get("timeout_s"), self._finished, self._cancelled)

@@ -11,8 +11,8 @@ from typing import Any, TypeVar, Unpack
 import grpc
 
 from ...sessions.errors import SessileError
-from ...sessions.manager.requests import Appended, SessionView, TextDelta, TurnFinished
-from ...sessions.messages import Tool
+from ...sessions.manager.requests import Appended, SessionView, TextDelta, TurnDelta, TurnFinished
+from ...sessions.messages import Tool, ToolCall
 from ..proto.requests import DEFAULT_PAGE_SIZE
 from .asynchronous import (
     DEFAULT_TARGET,
@@ -248,6 +248,26 @@ class Turn:
     def text(self) -> str:
         """The answer, as far as it was read."""
         return self._turn.text
+
+    def events(self) -> Iterator[TurnDelta]:
+        """All kinds of deltas; see ``AsyncTurn.events``."""
+        events = self._turn.events()
+
+        async def step() -> TurnDelta | None:
+            return await anext(events, None)
+
+        while (delta := self._loop.run(step())) is not None:
+            yield delta
+
+    @property
+    def reasoning(self) -> str:
+        """What the model thought before it answered, as far as it was read."""
+        return self._turn.reasoning
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The calls that the answer makes."""
+        return self._turn.tool_calls
 
     @property
     def token_ids(self) -> tuple[int, ...]:

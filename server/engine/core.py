@@ -15,6 +15,7 @@ from ...sessions.cache.cost_model import CostModel
 from ...sessions.cache.keys import BlockKeys
 from ...sessions.cache.prefix_cache import PrefixCache
 from ...sessions.cache.radix_tree import RadixTree
+from ...sessions.cache.seen_prefixes import SeenPrefixes
 from ..model.causal_lm import CausalLM
 from .batch import BlockTables, build_arrays
 from .device.parts import device_parts
@@ -22,8 +23,9 @@ from .engine_config import EngineConfig
 from .kv_cache import KVCache, kv_fingerprint
 from .kv_transfer import KVTransfer
 from .lower_tiers import TierSetup
-from .messages import EngineStats, FinishReason, SubmitTurn, TurnOutput
+from .messages import AdmittedTurn, EngineStats, FinishReason, SubmitTurn, TurnOutput
 from .model_runner import Runner
+from .prompt_accounts import PromptAccounts
 from .sampler import SampledToken
 from .scheduler import Chunk, Scheduler, StepPlan
 from .sequence import Sequence
@@ -83,12 +85,14 @@ class EngineCore:
         self._tree = RadixTree(self._pool, config.block_size, on_evict=on_evict)
         self._cache = PrefixCache(self._pool, self._tree, BlockKeys(fingerprint))
         self._drafter = NoDrafts() if drafter is None else drafter(self._runner, self._kv_cache)
-        self._scheduler = Scheduler(config, self._cache, clock, self._transfer, self._drafter)
+        self._accounts = PromptAccounts(SeenPrefixes(config.block_size, config.reuse_index_tokens // config.block_size))
+        self._scheduler = Scheduler(config, self._cache, self._accounts, clock, self._transfer, self._drafter)
         self._tables = BlockTables(config.max_sequences, -(-self.context_length // config.block_size) + 1)
         self._turns: dict[str, Sequence] = {}
         self._ended: list[Sequence] = []  # between steps, not yet reported
         self._order = itertools.count()
         self._counters = _Counters()
+        self.turns_in_step: tuple[str, ...] = ()  # of the present or the last one
 
     @property
     def has_work(self) -> bool:
@@ -134,8 +138,11 @@ class EngineCore:
         """Compute one step and return the new tokens of each turn that got any, and the turns that ended."""
         started = self._clock()
         plan = self._scheduler.schedule()
+        self.turns_in_step = tuple(chunk.sequence.turn_id for chunk in plan.chunks)
         for sequence in plan.preempted:
             self._tables.forget(sequence)
+        for sequence in plan.expired:
+            self._let_report(sequence)
         advanced: list[Sequence] = []
         self._kv_cache.copy(plan.copies)
         self._start_loads(plan)
@@ -155,6 +162,8 @@ class EngineCore:
         self._counters.steps += 1
         now = self._clock()
         self._counters.step_s += now - started
+        if plan.chunks:
+            self._scheduler.observe(plan, now - started)
         return self._report(advanced, now)
 
     def _start_loads(self, plan: StepPlan) -> None:
@@ -162,20 +171,28 @@ class EngineCore:
             assert self._transfer is not None
             self._transfer.start(load)
 
+    def take_admitted(self) -> list[AdmittedTurn]:
+        """The turns whose prompts were counted since the last call."""
+        return self._accounts.take_admitted()
+
     def stats(self) -> EngineStats:
         """Counters since the start, and gauges of this moment."""
         counters = self._counters
         return EngineStats(
             steps=counters.steps,
             running=len(self._scheduler.running),
-            waiting=len(self._scheduler.waiting),
+            waiting=self._scheduler.num_waiting,
+            queues=self._scheduler.queues(),
+            prefill_tokens_per_s=self._scheduler.prefill_tokens_per_s,
+            turn_s=self._scheduler.turn_s,
             total_blocks=self.num_blocks,
             free_blocks=self._pool.num_free,
             cached_blocks=self._tree.num_blocks,
             used_blocks=self.num_blocks - self._pool.num_free - self._tree.num_evictable_blocks,
             evicted_blocks=self._tree.num_evicted,
             preemptions=self._scheduler.num_preemptions,
-            prompt_tokens_by_source=self._scheduler.admitted_tokens,
+            prompt_tokens_by_source=self._accounts.by_source,
+            reuse=self._accounts.reuse,
             generated_tokens=counters.generated_tokens,
             drafted_tokens=counters.drafted_tokens,
             accepted_tokens=counters.accepted_tokens,
@@ -189,6 +206,7 @@ class EngineCore:
         """Raise AssertionError unless every block and lock is accounted for. For tests: visits everything."""
         self._pool.check_integrity()
         self._tree.check_integrity()
+        self._scheduler.check_integrity()
         own = sum(
             len(sequence.held.block_ids) - sequence.held.num_cached_tokens // self.block_size
             for sequence in (*self._scheduler.running, *self._scheduler.loading)
@@ -235,6 +253,10 @@ class EngineCore:
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         self._scheduler.finish(sequence, reason)
+        self._let_report(sequence)
+
+    def _let_report(self, sequence: Sequence) -> None:
+        """The scheduler has no more of ``sequence``: its last output comes with this step or the next."""
         self._tables.forget(sequence)
         self._drafter.ended(sequence)
         del self._turns[sequence.turn_id]

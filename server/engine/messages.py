@@ -1,8 +1,8 @@
 """What the front and the engine say to each other: msgspec Structs, msgpack on the wire.
 
 Front → engine: ``SubmitTurn``, ``AbortTurn``, ``CacheCall``, ``Shutdown``. Engine → front: ``LoadProgress``,
-``EngineReady``, ``TurnOutputs`` (what one step produced), ``CacheAnswer``, ``CacheEvents``, ``EngineFailed``. The
-engine never sees text.
+``EngineReady``, ``TurnOutputs`` (what one step produced), ``Alive``, ``CacheAnswer``, ``CacheEvents``, ``StepFailed``,
+``EngineFailed``. The engine never sees text.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ class FinishReason(enum.StrEnum):
 
     STOP = "stop"  # an end-of-turn token, a stop token or a stop string
     LENGTH = "length"  # max_tokens or the context's end
+    TOOL_CALLS = "tool_calls"  # as STOP, after tool calls; the front says this, the engine never
     ABORTED = "aborted"  # the client went away or cancelled
     EXPIRED = "expired"  # its deadline passed while it waited
 
@@ -56,12 +57,37 @@ class TokensBySource(msgspec.Struct, frozen=True, kw_only=True):
         return TokensBySource(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
 
 
+class MissedTokens(msgspec.Struct, frozen=True, kw_only=True):
+    """Why prompt tokens were computed that a cache without bounds would have had. The parts sum to that gap."""
+
+    evicted: int = 0  # given up for want of room
+    expired: int = 0  # given up because the time for which it was kept had passed
+    other_engine: int = 0  # the session's log has it; another server computed it, or this engine's predecessor
+    cheaper_to_compute: int = 0  # a slower tier has it, and computing was predicted to be faster
+    load_failed: int = 0  # a slower tier had it, and it came damaged, late or not at all
+    no_room: int = 0  # the pool had no block to copy a part of a block to
+
+    @property
+    def total(self) -> int:
+        return sum(getattr(self, name) for name in self.__struct_fields__)
+
+    def plus(self, other: MissedTokens) -> MissedTokens:
+        """The sums, cause by cause."""
+        return MissedTokens(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
+
+
 class TurnUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """What one turn cost. Times are seconds on the engine's clock."""
+    """What one turn cost. Times are seconds on the engine's clock.
+
+    ``reusable_tokens``: of the prompt's, what a cache without bounds would have had; ``missed`` says why the rest of
+    these was computed.
+    """
 
     prompt_tokens: int
     completion_tokens: int
     tokens_by_source: TokensBySource
+    reusable_tokens: int = 0
+    missed: MissedTokens = MissedTokens()
     queue_s: float = 0.0
     load_s: float = 0.0
     prefill_s: float = 0.0
@@ -84,8 +110,10 @@ class SubmitTurn(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
     ``eos_token_ids``: the tokenizer's end-of-turn tokens, which end the turn unless ``sampling.ignore_eos``.
     ``tenant``: who shares the engine fairly with others. ``owner``: the session that the turn is of; empty for none.
+    ``logged_tokens``: of the prompt, what the session's log says was computed before.
     ``persist`` False: its blocks are not written to where they outlive the process. ``deadline_s``: a turn that still
     waits so many seconds after the engine got it ends with ``FinishReason.EXPIRED``; one that runs goes on.
+    ``expected_token_ids``: what the answer may be like; drafts may be taken from it.
     """
 
     turn_id: str
@@ -98,6 +126,8 @@ class SubmitTurn(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     owner: str = ""
     persist: bool = True
     deadline_s: float | None = None
+    expected_token_ids: tuple[int, ...] = ()
+    logged_tokens: int = 0
 
 
 class AbortTurn(msgspec.Struct, frozen=True, tag=True):
@@ -108,6 +138,29 @@ class AbortTurn(msgspec.Struct, frozen=True, tag=True):
 
 class Shutdown(msgspec.Struct, frozen=True, tag=True):
     """Leave after the present step."""
+
+
+class AdmittedTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn's prompt, as it was counted when the turn began to compute."""
+
+    turn_id: str
+    tokens_by_source: TokensBySource
+    reusable_tokens: int
+    missed: MissedTokens
+
+
+class ReuseTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """What could be reused since the engine's start, and the index that knows it.
+
+    ``other_salts``: tokens that only another salt's turns had computed, in whole blocks. They are no part of what is
+    reusable. ``index_forgotten`` above 0: the index was full, and ``reusable_tokens`` are a lower bound.
+    """
+
+    reusable_tokens: int = 0
+    missed: MissedTokens = MissedTokens()
+    other_salts: int = 0
+    index_blocks: int = 0
+    index_forgotten: int = 0
 
 
 class TurnOutput(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +199,16 @@ class DraftCounters(msgspec.Struct, frozen=True, kw_only=True):
     accepted: int
 
 
+class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
+    """One class's queue: gauges of this moment, and counters since the engine's start."""
+
+    waiting: int = 0
+    waiting_tokens: int = 0  # of these turns' prompts, what was not cached when they began to wait
+    started: int = 0
+    expired: int = 0  # turns whose deadline passed while they waited
+    waited_s: float = 0.0  # seconds that the turns which started or expired had waited
+
+
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """Counters since the engine's start, and gauges of this moment."""
 
@@ -158,7 +221,11 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     used_blocks: int = 0
     evicted_blocks: int = 0
     preemptions: int = 0
+    queues: tuple[QueueStats, ...] = ()  # in the order of Priority
+    prefill_tokens_per_s: float = 0.0  # recently, while there were prompts to compute
+    turn_s: float = 0.0  # recent mean from a turn's start to its end
     prompt_tokens_by_source: TokensBySource = TokensBySource()
+    reuse: ReuseTotals = ReuseTotals()
     generated_tokens: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
@@ -173,6 +240,20 @@ class TurnOutputs(msgspec.Struct, frozen=True, tag=True):
 
     outputs: list[TurnOutput]
     stats: EngineStats
+    admitted: list[AdmittedTurn] = []
+
+
+class Alive(msgspec.Struct, frozen=True, tag=True):
+    """Said once a second by an engine that has nothing else to say."""
+
+    stats: EngineStats
+
+
+class StepFailed(msgspec.Struct, frozen=True, tag=True):
+    """A step raised an error that should not be; the engine exits after this message. ``turn_ids``: who was in it."""
+
+    turn_ids: tuple[str, ...]
+    error: str
 
 
 class EngineReady(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -204,4 +285,4 @@ class EngineFailed(msgspec.Struct, frozen=True, tag=True):
 
 
 ToEngine = SubmitTurn | AbortTurn | CacheCall | Shutdown
-FromEngine = EngineReady | LoadProgress | TurnOutputs | CacheAnswer | CacheEvents | EngineFailed
+FromEngine = EngineReady | Alive | StepFailed | LoadProgress | TurnOutputs | CacheAnswer | CacheEvents | EngineFailed

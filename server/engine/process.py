@@ -6,6 +6,7 @@ One loop: take what the front sent, step, send what came out. It leaves when the
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import logging
 import os
 import signal
@@ -26,11 +27,13 @@ from .engine_config import Device, EngineConfig
 from .lower_tiers import TierSetup, open_lower_tiers, wants_lower_tiers
 from .messages import (
     AbortTurn,
+    Alive,
     EngineFailed,
     EngineReady,
     FromEngine,
     LoadProgress,
     Shutdown,
+    StepFailed,
     SubmitTurn,
     ToEngine,
     TurnOutputs,
@@ -41,6 +44,7 @@ logger = logging.getLogger(__name__)
 
 IDLE_POLL_MS = 1000
 LOADING_POLL_MS = 1  # turns wait for a load, which is not a message
+ALIVE_S = 1.0
 PR_SET_PDEATHSIG = 1
 
 
@@ -68,11 +72,27 @@ class EngineProcess:
             message = error.message if isinstance(error, SessileError) else f"{type(error).__name__}: {error}"
             self._send(EngineFailed(message, remedy))
             return 1
+        return self._serve(core)
+
+    def _serve(self, core: EngineCore) -> int:
+        spoke = time.monotonic()
         while self._take_messages(core):
+            outputs, admitted = [], []
             if core.has_work:
-                outputs = core.step()
-                if outputs:
-                    self._send(TurnOutputs(outputs, core.stats()))
+                try:
+                    outputs, admitted = core.step(), core.take_admitted()
+                except Exception as error:  # what state it left behind is not known: the front starts a new engine
+                    logger.exception("a step failed")
+                    self._send(StepFailed(core.turns_in_step, f"{type(error).__name__}: {error}"))
+                    return 1
+            now = time.monotonic()
+            if outputs or admitted:
+                self._send(TurnOutputs(outputs, core.stats(), admitted))
+            elif now - spoke >= ALIVE_S:
+                self._send(Alive(core.stats()))
+            else:
+                continue
+            spoke = now
         core.close()
         return 0
 
@@ -145,6 +165,8 @@ def main() -> int:
     logging.basicConfig(
         level=os.environ.get("SESSILE_LOG_LEVEL", "info").upper(), format="%(levelname)s %(name)s: %(message)s"
     )
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)  # the watchdog asks where a hanging engine is
     _die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches both; the front decides
     config = msgspec.json.decode(sys.argv[1], type=EngineConfig)

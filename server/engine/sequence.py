@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ...sessions.cache.prefix_cache import SequenceBlocks
 from ...sessions.cache.token_key import pack_tokens
-from .messages import FinishReason, SubmitTurn, TokenLogprobs, TokensBySource, TurnOutput, TurnUsage
+from .messages import FinishReason, MissedTokens, SubmitTurn, TokenLogprobs, TokensBySource, TurnOutput, TurnUsage
 
 
 class SequenceState(enum.Enum):
@@ -42,9 +42,15 @@ class Sequence:
         end_of_turn = () if turn.sampling.ignore_eos else turn.eos_token_ids
         self.stop_token_ids = frozenset((*turn.sampling.stop_token_ids, *end_of_turn))
         self.finish_reason: FinishReason | None = None
+        # the scheduler's
+        self.content_keys: list[bytes] = []  # of the whole blocks of its tokens but the last one, when it began to wait
+        self.charged_level = 0  # the class in which its tokens count against its tenant
+        self.num_charged = 0  # tokens that did so, or were cached
         # what usage will say
         self.cached_on_arrival = 0
         self.tokens_by_source: TokensBySource | None = None  # None until admitted for the first time
+        self.reusable_tokens = 0
+        self.missed = MissedTokens()
         self.admitted: float | None = None
         self.load_started = 0.0
         self.load_s = 0.0
@@ -120,6 +126,8 @@ class Sequence:
             prompt_tokens=self.num_prompt_tokens,
             completion_tokens=self.num_output_tokens,
             tokens_by_source=self.tokens_by_source or TokensBySource(computed=self.num_prompt_tokens),
+            reusable_tokens=self.reusable_tokens,
+            missed=self.missed,
             queue_s=admitted - self.arrival,
             load_s=self.load_s,
             prefill_s=first_token - admitted - self.load_s,

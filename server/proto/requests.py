@@ -24,6 +24,8 @@ from ...sessions.manager.requests import (
     RollbackRequest,
     TextInput,
     TokenIdsInput,
+    ToolChoice,
+    ToolChoiceMode,
     ToolResultInput,
     TurnInput,
 )
@@ -53,6 +55,17 @@ _WIRE_PRIORITIES = {
     Priority.INTERACTIVE: pb.PRIORITY_INTERACTIVE,
     Priority.BACKGROUND: pb.PRIORITY_BACKGROUND,
     Priority.BATCH: pb.PRIORITY_BATCH,
+}
+_TOOL_CHOICES: dict[pb.ToolChoiceMode.ValueType, ToolChoiceMode] = {
+    pb.TOOL_CHOICE_MODE_UNSPECIFIED: ToolChoiceMode.AUTO,
+    pb.TOOL_CHOICE_MODE_AUTO: ToolChoiceMode.AUTO,
+    pb.TOOL_CHOICE_MODE_NONE: ToolChoiceMode.NONE,
+    pb.TOOL_CHOICE_MODE_REQUIRED: ToolChoiceMode.REQUIRED,
+}
+_WIRE_TOOL_CHOICES = {
+    ToolChoiceMode.AUTO: pb.TOOL_CHOICE_MODE_AUTO,
+    ToolChoiceMode.NONE: pb.TOOL_CHOICE_MODE_NONE,
+    ToolChoiceMode.REQUIRED: pb.TOOL_CHOICE_MODE_REQUIRED,
 }
 
 ChangeMessage = pb.AppendRequest | pb.GenerateRequest | pb.ForkRequest | pb.RollbackRequest | pb.CloseRequest
@@ -99,6 +112,7 @@ def read_generate(message: pb.GenerateRequest, tenant: str) -> GenerateRequest:
         sampling=read_sampling(message.sampling),
         stop=tuple(message.stop),
         priority=_read_priority(message.priority),
+        tool_choice=_read_tool_choice(message.tool_choice),
     )
 
 
@@ -109,6 +123,8 @@ def write_generate(request: GenerateRequest) -> pb.GenerateRequest:
         stop=request.stop,
         priority=_WIRE_PRIORITIES[request.priority],
     )
+    if request.tool_choice != ToolChoice():
+        message.tool_choice.CopyFrom(_write_tool_choice(request.tool_choice))
     _write_change(message, request)
     return message
 
@@ -281,6 +297,17 @@ def _read_priority(priority: pb.Priority.ValueType) -> Priority:
     if known is None:
         raise RequestError(f"there is no priority {priority}", field="priority")
     return known
+
+
+def _read_tool_choice(message: pb.ToolChoice) -> ToolChoice:
+    mode = _TOOL_CHOICES.get(message.mode)
+    if mode is None:
+        raise RequestError(f"there is no mode {message.mode}", field="tool_choice.mode")
+    return ToolChoice(mode=mode, name=message.name or None, parallel=not message.one_call)
+
+
+def _write_tool_choice(choice: ToolChoice) -> pb.ToolChoice:
+    return pb.ToolChoice(mode=_WIRE_TOOL_CHOICES[choice.mode], name=choice.name or "", one_call=not choice.parallel)
 
 
 def _read_change(message: ChangeMessage, tenant: str) -> dict[str, Any]:

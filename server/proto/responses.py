@@ -13,20 +13,27 @@ from ...sessions.manager.requests import (
     TurnEvent,
     TurnFinished,
 )
+from ...sessions.messages import ToolCall
 from ...sessions.session import SessionState
 from ..engine.messages import FinishReason, TokenLogprobs, TokensBySource, TurnUsage
+from ..text.tool_calls import MalformedCall, ReasoningDelta, ToolCallArguments, ToolCallStarted
 from . import session_pb2 as pb
 from .requests import read_tools, write_tool
 
 _WIRE_STATES = {SessionState.OPEN: pb.SESSION_STATE_OPEN, SessionState.CLOSED: pb.SESSION_STATE_CLOSED}
 _STATES = {wire: state for state, wire in _WIRE_STATES.items()}
-_WIRE_REASONS = {FinishReason.STOP: pb.FINISH_REASON_STOP, FinishReason.LENGTH: pb.FINISH_REASON_LENGTH}
+_WIRE_REASONS = {
+    FinishReason.STOP: pb.FINISH_REASON_STOP,
+    FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
+    FinishReason.TOOL_CALLS: pb.FINISH_REASON_TOOL_CALLS,
+}
 _REASONS = {wire: reason for reason, wire in _WIRE_REASONS.items()}
 _WIRE_CAUSES = {
     StopCause.END_OF_TURN: pb.STOP_CAUSE_END_OF_TURN,
     StopCause.STOP_TOKEN: pb.STOP_CAUSE_STOP_TOKEN,
     StopCause.STOP_STRING: pb.STOP_CAUSE_STOP_STRING,
     StopCause.LENGTH: pb.STOP_CAUSE_LENGTH,
+    StopCause.TOOL_CALL: pb.STOP_CAUSE_TOOL_CALL,
 }
 _CAUSES = {wire: cause for cause, wire in _WIRE_CAUSES.items()}
 
@@ -100,6 +107,14 @@ def write_event(event: TurnEvent) -> pb.GenerateResponse:
     match event:
         case TextDelta():
             return pb.GenerateResponse(delta=_write_delta(event))
+        case ReasoningDelta(text=text):
+            return pb.GenerateResponse(reasoning=pb.ReasoningDelta(text=text))
+        case ToolCallStarted(index=index, id=call_id, name=name):
+            return pb.GenerateResponse(tool_call_started=pb.ToolCallStarted(index=index, id=call_id, name=name))
+        case ToolCallArguments(index=index, fragment=fragment):
+            return pb.GenerateResponse(tool_call_arguments=pb.ToolCallArguments(index=index, fragment=fragment))
+        case MalformedCall(text=text, reason=reason, index=void):
+            return pb.GenerateResponse(malformed_call=pb.MalformedCall(text=text, reason=reason, index=void))
         case TurnFinished():
             return pb.GenerateResponse(finished=_write_finished(event))
 
@@ -111,6 +126,18 @@ def read_event(message: pb.GenerateResponse, session_id: str) -> TurnEvent | Non
             return _read_delta(message.delta)
         case "finished":
             return _read_finished(message.finished, session_id)
+        case "reasoning":
+            return ReasoningDelta(text=message.reasoning.text)
+        case "tool_call_started":
+            started = message.tool_call_started
+            return ToolCallStarted(index=started.index, id=started.id, name=started.name)
+        case "tool_call_arguments":
+            arguments = message.tool_call_arguments
+            return ToolCallArguments(index=arguments.index, fragment=arguments.fragment)
+        case "malformed_call":
+            malformed = message.malformed_call
+            void = malformed.index if malformed.HasField("index") else None
+            return MalformedCall(text=malformed.text, reason=malformed.reason, index=void)
         case _:
             return None
 
@@ -146,6 +173,10 @@ def _write_finished(finished: TurnFinished) -> pb.TurnFinished:
         num_tokens=finished.num_tokens,
         tokens_committed=finished.tokens_committed,
         replayed=finished.replayed,
+        tool_calls=[
+            pb.ToolCall(id=call.id, name=call.name, arguments_json=call.arguments) for call in finished.tool_calls
+        ],
+        reasoning_tokens=finished.reasoning_tokens,
     )
 
 
@@ -161,6 +192,10 @@ def _read_finished(finished: pb.TurnFinished, session_id: str) -> TurnFinished:
         num_tokens=finished.num_tokens,
         tokens_committed=finished.tokens_committed,
         replayed=finished.replayed,
+        tool_calls=tuple(
+            ToolCall(id=call.id, name=call.name, arguments=call.arguments_json) for call in finished.tool_calls
+        ),
+        reasoning_tokens=finished.reasoning_tokens,
     )
 
 

@@ -10,10 +10,23 @@ import msgspec
 from ...server.engine.messages import TokenLogprobs
 from ..errors import RequestError
 from ..store import StoredAnswer
-from .requests import GenerateRequest, Mutation, OpenSession, TextDelta, TurnEvent, TurnFinished
+from .requests import (
+    AppendRequest,
+    GenerateRequest,
+    ImportSession,
+    Mutation,
+    OpenSession,
+    TextDelta,
+    TurnDelta,
+    TurnEvent,
+    TurnFinished,
+)
 from .turn import TurnResult
 
 _Answer = TypeVar("_Answer")
+
+
+_Identified = OpenSession | ImportSession | Mutation
 
 
 class TurnAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,20 +36,23 @@ class TurnAnswer(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...]
     finished: TurnFinished
+    deltas: tuple[TurnDelta, ...] = ()  # without tokens; empty where there was nothing but text
 
 
-def scope_of(request: OpenSession | Mutation) -> str:
+def scope_of(request: _Identified) -> str:
     """Within what a request id is unique: the session, or the tenant while there is no session yet."""
-    return f"tenant:{request.tenant}" if isinstance(request, OpenSession) else request.session_id
+    return f"tenant:{request.tenant}" if isinstance(request, OpenSession | ImportSession) else request.session_id
 
 
-def digest_of(request: OpenSession | Mutation) -> bytes:
-    """Identifies everything that was asked for."""
+def digest_of(request: _Identified) -> bytes:
+    """Identifies everything that was asked for; how long the caller waits is no part of it."""
+    if isinstance(request, GenerateRequest | AppendRequest):
+        request = msgspec.structs.replace(request, deadline_s=None)
     body = msgspec.json.encode(request, order="deterministic")
     return hashlib.blake2b(body, digest_size=16, person=type(request).__name__.encode()[:16]).digest()
 
 
-def stored_answer(request: OpenSession | Mutation, answer: msgspec.Struct, *, now: float) -> StoredAnswer | None:
+def stored_answer(request: _Identified, answer: msgspec.Struct, *, now: float) -> StoredAnswer | None:
     """What to remember of an answer; None for a request without an id."""
     if request.request_id is None:
         return None
@@ -49,7 +65,7 @@ def stored_answer(request: OpenSession | Mutation, answer: msgspec.Struct, *, no
     )
 
 
-def answer_again(stored: StoredAnswer, request: OpenSession | Mutation, answer_type: type[_Answer]) -> _Answer:
+def answer_again(stored: StoredAnswer, request: _Identified, answer_type: type[_Answer]) -> _Answer:
     """The answer given before.
 
     Raises:
@@ -66,7 +82,13 @@ def answer_again(stored: StoredAnswer, request: OpenSession | Mutation, answer_t
 
 def turn_answer(result: TurnResult, finished: TurnFinished) -> TurnAnswer:
     """What to remember of a turn."""
-    return TurnAnswer(text=result.text, token_ids=result.token_ids, logprobs=result.logprobs, finished=finished)
+    return TurnAnswer(
+        text=result.message.content,
+        token_ids=result.token_ids,
+        logprobs=result.logprobs,
+        finished=finished,
+        deltas=result.deltas,
+    )
 
 
 def turn_again(stored: StoredAnswer, request: GenerateRequest) -> tuple[TurnEvent, ...]:
@@ -76,5 +98,6 @@ def turn_again(stored: StoredAnswer, request: GenerateRequest) -> tuple[TurnEven
         RequestError: the answer belongs to another request.
     """
     answer = answer_again(stored, request, TurnAnswer)
-    delta = TextDelta(text=answer.text, token_ids=answer.token_ids, logprobs=answer.logprobs)
-    return delta, msgspec.structs.replace(answer.finished, replayed=True)
+    text = "" if answer.deltas else answer.text
+    tokens = TextDelta(text=text, token_ids=answer.token_ids, logprobs=answer.logprobs)
+    return tokens, *answer.deltas, msgspec.structs.replace(answer.finished, replayed=True)

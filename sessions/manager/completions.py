@@ -11,12 +11,11 @@ from ...server.engine.messages import EngineReady
 from ..errors import ContextOverflow, RequestError
 from ..messages import Message
 from . import validation
-from .prompts import assistant_message
 from .replay import ConversationKeys, Key, ReplayMemory
 from .requests import CompletionRequest, MessagesInput, TextInput, TokenIdsInput, TurnEvent, TurnFinished
 from .running import RunningWork
 from .turn import TurnResult
-from .turns import Turns
+from .turns import Turns, TurnTerms, computed_before
 
 
 class _Prompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +24,7 @@ class _Prompt(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: list[int]
     key: Key | None = None
     grew_from: Key | None = None
+    logged_tokens: int = 0
 
 
 class Completions:
@@ -48,7 +48,12 @@ class Completions:
                 error.field = error.field or _field(request)
                 raise
             validation.require_room(len(prompt.token_ids), request.sampling.max_tokens, engine, _field(request))
-            run = self._turns.run(prompt.token_ids, request)
+            reading = (
+                self._turns.plain_reading(request)
+                if prompt.key is None
+                else self._turns.message_reading(prompt.token_ids, request, request.tools)
+            )
+            run = self._turns.run(prompt.token_ids, request, reading, TurnTerms(logged_tokens=prompt.logged_tokens))
             async with aclosing(run.deltas()) as deltas:
                 async for delta in deltas:
                     yield delta
@@ -74,7 +79,12 @@ class Completions:
         if count:
             continued = await self._continuation(request, messages[count:], remembered, limit)
             if continued is not None:
-                return _Prompt(token_ids=continued, key=message_keys[-1], grew_from=message_keys[count - 1])
+                return _Prompt(
+                    token_ids=continued,
+                    key=message_keys[-1],
+                    grew_from=message_keys[count - 1],
+                    logged_tokens=computed_before(len(remembered)),
+                )
         whole = await self._turns.tokenise(
             lambda: prompts.prompt(messages, request.tools, request.template_arguments, limit)
         )
@@ -100,7 +110,7 @@ class Completions:
         self, request: CompletionRequest, keys: ConversationKeys, prompt: _Prompt, result: TurnResult
     ) -> None:
         if prompt.key is not None:
-            key = keys.after(prompt.key, assistant_message(result.text))
+            key = keys.after(prompt.key, result.message)
             self._replay.remember(request.tenant, key, prompt.grew_from, [*prompt.token_ids, *result.token_ids])
 
 
@@ -110,6 +120,8 @@ def _finished(prompt: _Prompt, result: TurnResult) -> TurnFinished:
         stop_cause=result.stop_cause,
         usage=result.usage,
         num_tokens=len(prompt.token_ids) + len(result.token_ids),
+        tool_calls=result.message.tool_calls,
+        reasoning_tokens=result.reasoning_tokens,
     )
 
 

@@ -9,7 +9,9 @@ import msgspec
 
 from ...server.engine.messages import FinishReason, Priority, TokenLogprobs, TurnUsage
 from ...server.engine.sampling_params import SamplingParams
-from ..messages import Message, Tool
+from ...server.text.tool_calls import MalformedCall, ReasoningDelta, ToolCallArguments, ToolCallStarted
+from ..keeping import Hint, Persistence, PersistencePolicy
+from ..messages import Message, Tool, ToolCall
 from ..session import Point, SessionState
 
 
@@ -42,14 +44,34 @@ class ToolResultInput(msgspec.Struct, frozen=True, tag="tool_result"):
 TurnInput = MessagesInput | TextInput | TokenIdsInput | ToolResultInput
 
 
+class ToolChoiceMode(enum.StrEnum):
+    """Whether the model calls tools."""
+
+    AUTO = "auto"  # as it likes
+    NONE = "none"  # it does not; what looks like a call is text
+    REQUIRED = "required"  # its answer is calls and nothing else
+
+
+class ToolChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tools an answer may or must call. ``name``: this one (with REQUIRED). ``parallel``: several at once."""
+
+    mode: ToolChoiceMode = ToolChoiceMode.AUTO
+    name: str | None = None
+    parallel: bool = True
+
+
 class OpenSession(msgspec.Struct, frozen=True, kw_only=True):
-    """Open a session. ``model`` None is the served one. The system prompt and the tools hold for its whole life."""
+    """Open a session. ``model`` None is the served one. The system prompt and the tools hold for its whole life.
+
+    ``persistence`` None: as the server is configured.
+    """
 
     tenant: str = ""
     model: str | None = None
     system: str | None = None
     tools: tuple[Tool, ...] = ()
     request_id: str | None = None
+    persistence: PersistencePolicy | None = None
 
 
 class Mutation(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,19 +91,23 @@ class AppendRequest(Mutation, frozen=True, kw_only=True):
 
     input: TurnInput
     priority: Priority = Priority.INTERACTIVE
+    deadline_s: float | None = None
 
 
 class GenerateRequest(Mutation, frozen=True, kw_only=True):
     """Add ``input`` (None: nothing, go on from the log as it is) and sample an answer.
 
     ``stop``: strings that end the turn; the text ends before the first of them that appears, while the log keeps the
-    sampled tokens up to the one that completed it.
+    sampled tokens up to the one that completed it. ``deadline_s``: seconds that the caller waits at most, from now; the
+    same request may be sent again with another.
     """
 
     input: TurnInput | None = None
     sampling: SamplingParams = SamplingParams()
     stop: tuple[str, ...] = ()
     priority: Priority = Priority.INTERACTIVE
+    tool_choice: ToolChoice = ToolChoice()
+    deadline_s: float | None = None
 
 
 class ForkRequest(Mutation, frozen=True, kw_only=True):
@@ -98,6 +124,44 @@ class RollbackRequest(Mutation, frozen=True, kw_only=True):
 
 class CloseRequest(Mutation, frozen=True, kw_only=True):
     """Close: the session is not found afterwards."""
+
+
+class HintRequest(Mutation, frozen=True, kw_only=True):
+    """Say what is going to happen. Changes neither the log nor the version."""
+
+    hint: Hint
+
+
+class SuspendRequest(Mutation, frozen=True, kw_only=True):
+    """Give the session's device memory back."""
+
+
+class ResumeRequest(Mutation, frozen=True, kw_only=True):
+    """Begin to bring the session's KV back to the device."""
+
+
+class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as a file. ``without_kv``: its log alone."""
+
+    session_id: str
+    tenant: str = ""
+    expected_version: int | None = None
+    without_kv: bool = False
+
+
+class ImportSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session from a file that an export wrote. ``without_kv``: do not use the file's KV."""
+
+    tenant: str = ""
+    request_id: str | None = None
+    without_kv: bool = False
+
+
+class WatchRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Events of one session, or (None) of all of a tenant."""
+
+    session_id: str | None = None
+    tenant: str = ""
 
 
 class ListSessions(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +188,8 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     parent_session_id: str | None
     created_at: float
     updated_at: float
+    persistence: PersistencePolicy = PersistencePolicy(Persistence.ALWAYS)
+    suspended: bool = False
 
 
 class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,6 +207,57 @@ class Appended(msgspec.Struct, frozen=True, kw_only=True):
     usage: TurnUsage
 
 
+class HintVerdict(enum.StrEnum):
+    """What became of a hint."""
+
+    ACCEPTED = "accepted"
+    CLIPPED = "clipped"
+    REJECTED = "rejected"
+
+
+class HintOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a hint, and why not all of it. ``expires_in_s`` None: no time limits it."""
+
+    verdict: HintVerdict
+    reason: str = ""
+    pinned_tokens: int = 0
+    expires_in_s: float | None = None
+
+
+class TokensByTier(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens of a log by the fastest tier that has their KV."""
+
+    device: int = 0
+    host: int = 0
+    disk: int = 0
+    shared: int = 0
+
+
+class Suspended(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a suspend."""
+
+    session: SessionView
+    tokens_by_tier: TokensByTier
+    device_blocks_freed: int
+
+
+class Resumed(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a resume: what the next turn can expect. ``seconds``: of loading and computing, from now."""
+
+    session: SessionView
+    tokens_by_tier: TokensByTier
+    tokens_to_compute: int
+    seconds: float
+
+
+class Imported(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to an import. ``kv_refused``: why KV in the file is not used, empty where it is or there is none."""
+
+    session: SessionView
+    kv_tokens: int = 0
+    kv_refused: str = ""
+
+
 class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A turn without a session. ``prompt`` is messages, text or token ids.
 
@@ -155,6 +272,7 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     stop: tuple[str, ...] = ()
     priority: Priority = Priority.INTERACTIVE
     template_arguments: dict[str, Any] = {}
+    tool_choice: ToolChoice = ToolChoice()
 
 
 class TextDelta(msgspec.Struct, frozen=True, kw_only=True, tag="delta"):
@@ -172,14 +290,16 @@ class StopCause(enum.StrEnum):
     STOP_TOKEN = "stop_token"  # noqa: S105 - not a secret
     STOP_STRING = "stop_string"
     LENGTH = "length"
+    TOOL_CALL = "tool_call"  # the first one, where only one was wanted
 
 
 class TurnFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     """The last event of a turn; it comes after the turn is on disk.
 
-    ``session_id``, ``version``, ``turn`` (the number of this turn, from 1) and ``num_tokens`` (of the whole log) are
-    empty, 0, 0 and prompt plus answer for a turn without a session. ``replayed``: the stored answer of an earlier
-    request with the same ``request_id``.
+    ``tool_calls`` are those of the answer, ``reasoning_tokens`` the sampled tokens before it. ``session_id``,
+    ``version``, ``turn`` (the number of this turn, from 1) and ``num_tokens`` (of the whole log) are empty, 0, 0 and
+    prompt plus answer for a turn without a session. ``replayed``: the stored answer of an earlier request with the same
+    ``request_id``.
     """
 
     finish_reason: FinishReason
@@ -191,6 +311,12 @@ class TurnFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     num_tokens: int = 0
     tokens_committed: int = 0
     replayed: bool = False
+    tool_calls: tuple[ToolCall, ...] = ()
+    reasoning_tokens: int = 0
 
 
-TurnEvent = TextDelta | TurnFinished
+TurnDelta = TextDelta | ReasoningDelta | ToolCallStarted | ToolCallArguments | MalformedCall
+"""Tokens come with text deltas alone (an empty text where they say something else). The text of a malformed call comes
+in a text delta too."""
+
+TurnEvent = TurnDelta | TurnFinished

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from typing import TypeVar
@@ -14,18 +14,25 @@ import msgspec
 from ...server.engine.grammar import Grammar
 from ...server.engine.messages import EngineReady, SubmitTurn, TurnUsage
 from ...server.engine.sampling_params import SamplingParams
+from ...server.text.answer_format import TextConfig, choose_format
+from ...server.text.answer_parser import AnswerParser
 from ...server.text.chat_template import ChatTemplate
 from ...server.text.grammar_checker import GrammarChecker
 from ...server.text.grammar_config import GrammarConfig
+from ...server.text.reasoning import ReasoningSplitter, opens_reasoning
 from ...server.text.tokenizer import Tokenizer
+from ...server.text.tool_calls import CallNumbers, ToolCallParser
 from ..errors import EngineError, RequestError
+from ..messages import Tool
 from ..session import EntryKind, ModelIdentity, NewEntry, Session, SessionLog
 from . import validation
+from .call_ids import call_ids
 from .ports import TurnEngine
 from .prompts import PromptBuilder, in_chat
-from .requests import AppendRequest, CompletionRequest, GenerateRequest
-from .turn import TurnRun
+from .requests import AppendRequest, CompletionRequest, GenerateRequest, ToolChoiceMode
+from .turn import AnswerReading, TurnRun
 
+_TAG_TOKENS = 24  # of the prompt's end, to see whether it opens reasoning
 _PREFILL_ONLY = SamplingParams(temperature=0.0, max_tokens=1, ignore_eos=True)
 
 _Result = TypeVar("_Result")
@@ -37,6 +44,21 @@ class TurnPrompt(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: list[int]
     entry: NewEntry | None
     in_chat: bool  # whether the answer is a message
+    logged_tokens: int  # of ``token_ids``, those whose KV was computed before, here or elsewhere
+
+
+class TurnTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What goes along with a turn's prompt.
+
+    ``persist``: write its KV to disk when it ends. ``deadline_s``: a turn that still waits after so many seconds ends.
+    ``expected_token_ids``: what the answer may be like, to draft from. ``logged_tokens``: of the prompt's tokens, those
+    whose KV was computed before, here or elsewhere.
+    """
+
+    persist: bool = True
+    deadline_s: float | None = None
+    expected_token_ids: tuple[int, ...] = ()
+    logged_tokens: int = 0
 
 
 class Turns:
@@ -48,11 +70,15 @@ class Turns:
         tokenizer: Tokenizer,
         chat_template: ChatTemplate,
         model_aliases: Collection[str] = (),
+        text_config: TextConfig | None = None,
         grammars: GrammarConfig | None = None,
     ) -> None:
         self._engine = engine
         self._model_aliases = frozenset(model_aliases)
         self._tokenizer = tokenizer
+        self.format = choose_format(
+            chat_template.source, lambda text: tokenizer.token_id(text) is not None, text_config or TextConfig()
+        )
         self.prompts = PromptBuilder(tokenizer, chat_template)
         self._tokenising = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sessile-tokenising")
         self._grammars = GrammarChecker(tokenizer, grammars or GrammarConfig())
@@ -105,20 +131,62 @@ class Turns:
         token_ids = log.token_ids() + list(entry.token_ids if entry is not None else ())
         max_tokens = request.sampling.max_tokens if isinstance(request, GenerateRequest) else None
         validation.require_room(len(token_ids), max_tokens, self.engine_info(), "input")
-        return TurnPrompt(token_ids=token_ids, entry=entry, in_chat=in_chat(session, log, entry))
+        return TurnPrompt(
+            token_ids=token_ids,
+            entry=entry,
+            in_chat=in_chat(session, log, entry),
+            logged_tokens=computed_before(log.num_tokens),
+        )
 
-    def run(self, token_ids: list[int], request: GenerateRequest | CompletionRequest) -> TurnRun:
+    async def expected_tokens(self, text: str | None) -> tuple[int, ...]:
+        """What an answer may be like, in tokens; as many as an answer can have."""
+        if not text:
+            return ()
+        token_ids = await self.tokenise(lambda: self._tokenizer.encode(text, allow_special=False))
+        return tuple(token_ids[: self.engine_info().context_length])
+
+    def message_reading(
+        self, token_ids: list[int], request: GenerateRequest | CompletionRequest, tools: Sequence[Tool]
+    ) -> AnswerReading:
+        """How to read an answer to ``token_ids`` that is a message and may call ``tools``."""
+        parser = AnswerParser(self._reasoning(token_ids), self._calls(request, tools))
+        return AnswerReading(parser, self.format.special_texts, request.stop, not request.tool_choice.parallel)
+
+    def plain_reading(self, request: GenerateRequest | CompletionRequest) -> AnswerReading:
+        """How to read an answer that is text and nothing else."""
+        return AnswerReading(AnswerParser(None, None), stop=request.stop)
+
+    def run(
+        self,
+        token_ids: list[int],
+        request: GenerateRequest | CompletionRequest,
+        reading: AnswerReading,
+        terms: TurnTerms,
+    ) -> TurnRun:
         """A turn that continues ``token_ids``, ready to be read."""
-        turn = self._submission(token_ids, request.sampling, request)
-        return TurnRun(self._engine, self._tokenizer, turn, request.stop)
+        turn = self._submission(token_ids, request.sampling, request, terms)
+        return TurnRun(self._engine, self._tokenizer, turn, reading)
 
-    async def prefill(self, token_ids: list[int], request: AppendRequest) -> TurnUsage:
-        """Compute the KV of ``token_ids``. The engine samples a token to do so, which is dropped.
+    def _reasoning(self, token_ids: list[int]) -> ReasoningSplitter | None:
+        tags = self.format.tags
+        if tags is None:
+            return None
+        prompt_end = self._tokenizer.decode(token_ids[-_TAG_TOKENS:], skip_special=False)
+        return ReasoningSplitter(tags, opened=opens_reasoning(prompt_end, tags))
+
+    def _calls(self, request: GenerateRequest | CompletionRequest, tools: Sequence[Tool]) -> ToolCallParser | None:
+        if not tools or request.tool_choice.mode is ToolChoiceMode.NONE:
+            return None
+        new_id = call_ids(self.format.tools, *_secret_words(request))
+        return self.format.tool_parser(CallNumbers(new_id), [tool["function"]["name"] for tool in tools])
+
+    async def prefill(self, prompt: TurnPrompt, request: AppendRequest, terms: TurnTerms) -> TurnUsage:
+        """Compute the KV of ``prompt``. The engine samples a token to do so, which is dropped.
 
         Raises:
             EngineError: the engine died meanwhile.
         """
-        turn = self._submission(token_ids, _PREFILL_ONLY, request)
+        turn = self._submission(prompt.token_ids, _PREFILL_ONLY, request, terms)
         async with aclosing(self._engine.generate(turn)) as outputs:
             async for output in outputs:
                 if output.usage is not None:
@@ -130,6 +198,7 @@ class Turns:
         token_ids: list[int],
         sampling: SamplingParams,
         request: AppendRequest | GenerateRequest | CompletionRequest,
+        terms: TurnTerms,
     ) -> SubmitTurn:
         return SubmitTurn(
             turn_id=uuid.uuid4().hex,
@@ -140,4 +209,20 @@ class Turns:
             priority=request.priority,
             tenant=request.tenant,
             owner="" if isinstance(request, CompletionRequest) else request.session_id,
+            persist=terms.persist,
+            deadline_s=terms.deadline_s,
+            expected_token_ids=terms.expected_token_ids,
+            logged_tokens=terms.logged_tokens,
         )
+
+
+def _secret_words(request: GenerateRequest | CompletionRequest) -> tuple[str, ...]:
+    """What makes the ids of a turn's calls; nothing for a turn that is never run again."""
+    if isinstance(request, CompletionRequest) or request.request_id is None:
+        return ()
+    return request.session_id, request.request_id
+
+
+def computed_before(kept_tokens: int) -> int:
+    """Of tokens that a turn left behind, how many were computed: the one sampled last never was an input."""
+    return max(0, kept_tokens - 1)

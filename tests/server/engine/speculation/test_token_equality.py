@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -61,7 +60,7 @@ class Engine:
         self.core = EngineCore(config, model, torch.device("cpu"), clock, drafter=lambda runner, kv_cache: drafter)
         self.usage: dict[str, TurnUsage] = {}
 
-    def run(self, prompts: dict[str, list[int]], max_tokens: int = 60, **sampling) -> dict[str, list[int]]:
+    def run(self, prompts: dict[str, list[int]], max_tokens: int = 40, **sampling) -> dict[str, list[int]]:
         for turn_id, prompt in prompts.items():
             params = SamplingParams(**{"temperature": 0.0, "max_tokens": max_tokens, "seed": 5, **sampling})
             self.core.submit(SubmitTurn(turn_id=turn_id, token_ids=prompt, sampling=params))
@@ -79,10 +78,10 @@ def drafting(name: str) -> Speculator:
     return Speculator(PROPOSERS[name](), StepCost(64, ROWS_ARE_FREE), longest=7)
 
 
-SAMPLINGS = [{}, {"temperature": 0.4}, {"temperature": 0.8, "top_p": 0.9, "top_k": 40}]
+SAMPLINGS = [{}, {"temperature": 0.6, "top_p": 0.9, "top_k": 40}]
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "cool", "filtered"])
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "sampled"])
 @pytest.mark.parametrize("batch", [1, 5])
 @pytest.mark.parametrize("name", PROPOSERS)
 def test_vllm_40875_41758_tokens_are_the_same_with_speculation_on_and_off(
