@@ -61,6 +61,12 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         int, Meta(ge=0, description="disk space for blocks that outlive the server; 0: none")
     ] = 4 * GIB
     disk_path: Annotated[str, Meta(description="folder of these blocks; by default kv in the data folder")] = ""
+    pin_budget: Annotated[
+        float, Meta(ge=0, le=1, description="share of the KV pool that hard pins may keep, together")
+    ] = 0.5
+    tenant_kv_bytes: Annotated[
+        int, Meta(ge=0, description="of the KV pool, what a tenant may keep cached before its own goes first; 0: all")
+    ] = 0
     shared: Annotated[
         str, Meta(description="blocks shared with other servers: an LMCache L2 adapter's configuration, as JSON")
     ] = ""

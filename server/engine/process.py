@@ -21,7 +21,7 @@ import zmq
 from ...kernels.backend import prepare, select
 from ...sessions.errors import SessileError
 from ..model.registry import load_model, resolve_model
-from .cache_messages import CacheAnswer, CacheCall, CallError, CallFailed
+from .cache_messages import CacheCall
 from .core import EngineCore
 from .engine_config import Device, EngineConfig
 from .lower_tiers import TierSetup, open_lower_tiers, wants_lower_tiers
@@ -85,6 +85,8 @@ class EngineProcess:
                     logger.exception("a step failed")
                     self._send(StepFailed(core.turns_in_step, f"{type(error).__name__}: {error}"))
                     return 1
+            for answer in core.take_answers():
+                self._send(answer)
             now = time.monotonic()
             if outputs or admitted:
                 self._send(TurnOutputs(outputs, core.stats(), admitted))
@@ -127,17 +129,15 @@ class EngineProcess:
     def _take_messages(self, core: EngineCore) -> bool:
         """Handle all that waits; without work, wait for something. False: leave."""
         while True:
-            timeout = LOADING_POLL_MS if core.only_loads else 0 if core.has_work else IDLE_POLL_MS
-            if not self._inbox.poll(timeout):
+            if not self._inbox.poll(_poll_ms(core)):
                 return os.getppid() == self._front
             match self._decoder.decode(self._inbox.recv()):
                 case SubmitTurn() as turn:
                     core.submit(turn)
                 case AbortTurn(turn_id):
                     core.abort(turn_id)
-                case CacheCall(call_id, request):
-                    refused = CallFailed(kind=CallError.ENGINE, message=f"{type(request).__name__} is not served yet")
-                    self._send(CacheAnswer(call_id, refused))
+                case CacheCall() as call:
+                    core.call(call)
                 case Shutdown():
                     return False
 
@@ -146,6 +146,13 @@ class EngineProcess:
 
     def _send(self, message: FromEngine) -> None:
         self._outbox.send(self._encoder.encode(message))
+
+
+def _poll_ms(core: EngineCore) -> int:
+    """How long the front may be waited for."""
+    if core.only_waits:
+        return LOADING_POLL_MS
+    return 0 if core.has_work or core.has_answers else IDLE_POLL_MS
 
 
 def _device(wanted: Device) -> torch.device:
