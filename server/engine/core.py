@@ -26,14 +26,16 @@ from .cache_service import CacheService
 from .device.parts import device_parts
 from .engine_config import EngineConfig
 from .grammar_compiler import Vocabulary
-from .kv_cache import kv_fingerprint
+from .kv_cache import KVCache, kv_fingerprint
 from .kv_transfer import KVTransfer
 from .lower_tiers import TierSetup
 from .messages import AdmittedTurn, EngineStats, FinishReason, SubmitTurn, TurnOutput
+from .model_runner import Runner
 from .prompt_accounts import PromptAccounts
 from .sampler import SampledToken
-from .scheduler import Chunk, Drafter, Scheduler, StepPlan
+from .scheduler import Chunk, Scheduler, StepPlan
 from .sequence import Sequence, SequenceState
+from .speculation.drafter import Drafter, NoDrafts
 from .turn_grammars import TurnGrammars
 
 
@@ -54,8 +56,8 @@ class EngineCore:
 
     ``clock`` gives seconds; only differences count. ``weights`` is the fingerprint of the model, and a part of the key
     of each block. ``tiers`` None: there are none below the device tier. ``progress`` hears what takes long at a start
-    on a GPU. ``drafter`` guesses tokens that a step then verifies. ``vocabulary`` gives grammars the tokens' bytes; the
-    first turn with a grammar asks for it.
+    on a GPU. ``drafter`` makes what guesses tokens that a step then verifies; None: nothing does.
+    ``vocabulary`` gives grammars the tokens' bytes; the first turn with a grammar asks for it.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class EngineCore:
         weights: str = "",
         tiers: TierSetup | None = None,
         progress: Callable[[str, float], None] = lambda stage, fraction: None,
-        drafter: Drafter | None = None,
+        drafter: Callable[[Runner, KVCache], Drafter] | None = None,
         vocabulary: Vocabulary | None = None,
     ) -> None:
         parts = device_parts(config, model, device, progress)
@@ -93,8 +95,9 @@ class EngineCore:
         self._tree = RadixTree(self._pool, config.block_size, policy, self._on_evict, clock, quota)
         self._ends = PathEnds(self._tree, clock, int(config.pin_budget * self.num_blocks))
         self._cache = PrefixCache(self._pool, self._tree, BlockKeys(fingerprint), self._ends)
+        self._drafter = NoDrafts() if drafter is None else drafter(self._runner, self._kv_cache)
         self._accounts = PromptAccounts(SeenPrefixes(config.block_size, config.reuse_index_tokens // config.block_size))
-        self._scheduler = Scheduler(config, self._cache, self._accounts, clock, self._transfer, drafter)
+        self._scheduler = Scheduler(config, self._cache, self._accounts, clock, self._transfer, self._drafter)
         self._service = CacheService(self._cache, self._ends, self._scheduler, self._transfer, clock)
         self._tables = BlockTables(config.max_sequences, -(-self.context_length // config.block_size) + 1)
         self._grammars = TurnGrammars(vocabulary, model.vocab_size)
@@ -121,6 +124,7 @@ class EngineCore:
     def close(self) -> None:
         """Let what the lower tiers took reach the disk. Nothing else may be called afterwards."""
         self._grammars.close()
+        self._drafter.close()
         self._service.close()
         if self._transfer is not None:
             self._transfer.close()
@@ -193,9 +197,10 @@ class EngineCore:
             self._learn(plan, model_s)
             for sequence, indices in self._scheduler.complete(plan).items():
                 self._tables.replace(sequence, indices)
-            advanced = self._append_sampled(
-                plan, self._sample(logits, arrays.rows, None if masks is None else masks.result())
-            )
+            sampled = self._sample(logits, arrays.rows, None if masks is None else masks.result())
+            if plan.only_decodes:
+                self._drafter.stepped(plan.num_tokens, self._clock() - model_started)
+            advanced = self._append_sampled(plan, sampled)
         self._counters.steps += 1
         now = self._clock()
         self._counters.step_s += now - started
@@ -233,6 +238,7 @@ class EngineCore:
             generated_tokens=counters.generated_tokens,
             drafted_tokens=counters.drafted_tokens,
             accepted_tokens=counters.accepted_tokens,
+            drafts=self._drafter.counters(),
             step_s=counters.step_s,
             model_s=counters.model_s,
             tiers=() if self._transfer is None else self._transfer.counters(),
@@ -302,6 +308,7 @@ class EngineCore:
         sequence.accepted_tokens += accepted
         self._counters.drafted_tokens += len(chunk.drafts)
         self._counters.accepted_tokens += accepted
+        self._drafter.verified(sequence, len(chunk.drafts), accepted)
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         if sequence.state is SequenceState.PREPARING:  # the scheduler has not heard of it
@@ -313,6 +320,7 @@ class EngineCore:
     def _let_report(self, sequence: Sequence) -> None:
         """The scheduler has no more of ``sequence``: its last output comes with this step or the next."""
         self._tables.forget(sequence)
+        self._drafter.ended(sequence)
         del self._turns[sequence.turn_id]
         self._ended.append(sequence)
 

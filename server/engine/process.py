@@ -40,6 +40,7 @@ from .messages import (
     ToEngine,
     TurnOutputs,
 )
+from .speculation.setup import open_drafter
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
@@ -121,7 +122,8 @@ class EngineProcess:
             model.fingerprint,
             tiers,
             self._report,
-            vocabulary=partial(_vocabulary, source, model.config.vocab_size),
+            partial(open_drafter, config),
+            partial(_vocabulary, source, model.config.vocab_size),
         )
         self._send(
             EngineReady(

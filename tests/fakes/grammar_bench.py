@@ -15,7 +15,7 @@ from sessile.server.engine.engine_config import EngineConfig
 from sessile.server.engine.grammar import Grammar
 from sessile.server.engine.messages import SubmitTurn, TurnOutput
 from sessile.server.engine.sampling_params import SamplingParams
-from sessile.server.engine.scheduler import DraftRequest
+from sessile.server.engine.speculation.drafter import DraftRequest, NoDrafts
 from sessile.server.text.grammar_vocabulary import GrammarVocabulary
 from sessile.server.text.guidance import guidance_tokenizer
 from sessile.server.text.tokenizer import Tokenizer
@@ -24,7 +24,7 @@ BLOCK_BYTES = 2 * 16 * 2 * 4
 CLOSERS = ('"', "}", "]", ",", '",', '"}', "}}")
 
 
-class RandomDrafter:
+class RandomDrafter(NoDrafts):
     """Guesses tokens that others of ``answers`` had after the same last token, or any token."""
 
     def __init__(self, seed: int, longest: int, vocab_size: int) -> None:
@@ -65,7 +65,7 @@ class GrammarBench:
             ChanceModel(self.vocab_size, closers, favour=3.0),
             torch.device("cpu"),
             clock=itertools.count().__next__,
-            drafter=drafter,
+            drafter=None if drafter is None else lambda runner, kv_cache: drafter,
             vocabulary=lambda: guidance_tokenizer(
                 GrammarVocabulary.of(self.tokenizer, self.vocab_size), self.tokenizer.encode_inside
             ),
