@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 import torch
@@ -21,7 +22,8 @@ import zmq
 from ...kernels.backend import prepare, select
 from ...sessions.errors import SessileError
 from ..model.registry import load_model, resolve_model
-from .cache_messages import CacheAnswer, CacheCall, CallError, CallFailed
+from ..model.source import ModelSource
+from .cache_messages import CacheCall
 from .core import EngineCore
 from .engine_config import Device, EngineConfig
 from .lower_tiers import TierSetup, open_lower_tiers, wants_lower_tiers
@@ -38,6 +40,10 @@ from .messages import (
     ToEngine,
     TurnOutputs,
 )
+from .speculation.setup import open_drafter
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +90,8 @@ class EngineProcess:
                     logger.exception("a step failed")
                     self._send(StepFailed(core.turns_in_step, f"{type(error).__name__}: {error}"))
                     return 1
+            for answer in core.take_answers():
+                self._send(answer)
             now = time.monotonic()
             if outputs or admitted:
                 self._send(TurnOutputs(outputs, core.stats(), admitted))
@@ -106,7 +114,17 @@ class EngineProcess:
         self._report("open the cache tiers", 0.0)
         tiers = TierSetup(partial(open_lower_tiers, config)) if wants_lower_tiers(config, device.type) else None
         torch.set_num_threads(1)  # the kernels have threads of their own; torch's pool would spin beside them
-        core = EngineCore(config, model.model, device, time.monotonic, model.fingerprint, tiers, self._report)
+        core = EngineCore(
+            config,
+            model.model,
+            device,
+            time.monotonic,
+            model.fingerprint,
+            tiers,
+            self._report,
+            partial(open_drafter, config),
+            partial(_vocabulary, source, model.config.vocab_size),
+        )
         self._send(
             EngineReady(
                 model=model.name,
@@ -125,17 +143,15 @@ class EngineProcess:
     def _take_messages(self, core: EngineCore) -> bool:
         """Handle all that waits; without work, wait for something. False: leave."""
         while True:
-            timeout = LOADING_POLL_MS if core.only_loads else 0 if core.has_work else IDLE_POLL_MS
-            if not self._inbox.poll(timeout):
+            if not self._inbox.poll(_poll_ms(core)):
                 return os.getppid() == self._front
             match self._decoder.decode(self._inbox.recv()):
                 case SubmitTurn() as turn:
                     core.submit(turn)
                 case AbortTurn(turn_id):
                     core.abort(turn_id)
-                case CacheCall(call_id, request):
-                    refused = CallFailed(kind=CallError.ENGINE, message=f"{type(request).__name__} is not served yet")
-                    self._send(CacheAnswer(call_id, refused))
+                case CacheCall() as call:
+                    core.call(call)
                 case Shutdown():
                     return False
 
@@ -144,6 +160,23 @@ class EngineProcess:
 
     def _send(self, message: FromEngine) -> None:
         self._outbox.send(self._encoder.encode(message))
+
+
+def _poll_ms(core: EngineCore) -> int:
+    """How long the front may be waited for."""
+    if core.only_waits:
+        return LOADING_POLL_MS
+    return 0 if core.has_work or core.has_answers else IDLE_POLL_MS
+
+
+def _vocabulary(source: ModelSource, size: int) -> LLTokenizer:
+    """The tokens' bytes. Reading the tokenizer takes a second: only engines that get a grammar do so."""
+    from ..text.grammar_vocabulary import GrammarVocabulary
+    from ..text.guidance import guidance_tokenizer
+    from ..text.tokenizer_files import load_tokenizer
+
+    tokenizer = load_tokenizer(source)
+    return guidance_tokenizer(GrammarVocabulary.of(tokenizer, size), tokenizer.encode_inside)
 
 
 def _device(wanted: Device) -> torch.device:
