@@ -102,6 +102,8 @@ def _with_disk_path(config: ServerConfig) -> EngineConfig:
 
 def open_access(config: ServerConfig, clock: Callable[[], float]) -> Access:
     """Keys and certificates, as configured. Raises ConfigError, also for a public address without keys."""
+    config.auth.validate()
+    config.tls.validate()
     gate = Gate(KeyFile(config.server.data_dir), config.auth.api_key, clock)
     check_exposure(config.server.host, gate)
     return Access(gate, Certificates.configured(config.tls))

@@ -129,8 +129,6 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     def validate(self) -> None:
         """What no single key can see. Raises ConfigError."""
         self.engine.validate()
-        self.auth.validate()
-        self.tls.validate()
         if self.http.port == self.grpc.port != 0:
             raise ConfigError(
                 f"HTTP and gRPC both listen on port {self.http.port}",

@@ -43,5 +43,5 @@ class TlsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             raise ConfigError(f"{missing} is missing", field=missing, remedy="give both --tls-cert and --tls-key")
         if self.client_ca is not None and self.cert is None:
             raise ConfigError(
-                "tls.client_ca needs a certificate", field="tls.cert", remedy="give --tls-cert, --tls-key"
+                "tls.client_ca needs a certificate", field="tls.client_ca", remedy="give --tls-cert, --tls-key"
             )
