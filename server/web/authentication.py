@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
 
-from fastapi import Header, Request
+from fastapi import Request
 
 from ..identity.calls import scope_of_path
 from ..identity.gate import ANYBODY, Gate, Identity
@@ -14,16 +13,12 @@ from ..identity.gate import ANYBODY, Gate, Identity
 def authentication(gate: Gate) -> Callable[..., None]:
     """A dependency of all routes: it stands before everything else that is done for a request."""
 
-    def identify(
-        request: Request,
-        authorization: Annotated[str | None, Header(description="`Bearer` and an API key.")] = None,
-        x_api_key: Annotated[str | None, Header(description="An API key, as Anthropic's clients send it.")] = None,
-    ) -> None:
+    def identify(request: Request) -> None:
         """Raises Unauthenticated or PermissionDenied."""
         scope = scope_of_path(request.url.path)
         if scope is None:
             return
-        identity = gate.identify(authorization, x_api_key)
+        identity = gate.identify(request.headers.get("authorization"), request.headers.get("x-api-key"))
         identity.require(scope)
         request.state.identity = identity
 
