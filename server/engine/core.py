@@ -27,15 +27,17 @@ from .cache_messages import CacheAnswer, CacheCall, CacheEventKind, CacheEvents
 from .cache_service import CacheService
 from .device.parts import device_parts
 from .engine_config import EngineConfig
-from .kv_cache import kv_fingerprint
+from .kv_cache import KVCache, kv_fingerprint
 from .kv_transfer import FinishedLoad, KVTransfer
 from .lower_tiers import TierSetup
 from .messages import AdmittedTurn, EngineStats, FinishReason, SubmitTurn, TurnOutput
+from .model_runner import Runner
 from .path_files import PathFiles
 from .prompt_accounts import PromptAccounts
 from .sampler import SampledToken
-from .scheduler import Chunk, Drafter, Scheduler, StepPlan
+from .scheduler import Chunk, Scheduler, StepPlan
 from .sequence import Sequence
+from .speculation.drafter import Drafter, NoDrafts
 
 
 @dataclasses.dataclass(slots=True)
@@ -55,7 +57,7 @@ class EngineCore:
 
     ``clock`` gives seconds; only differences count. ``weights`` is the fingerprint of the model, and a part of the key
     of each block. ``tiers`` None: there are none below the device tier. ``progress`` hears what takes long at a start
-    on a GPU. ``drafter`` guesses tokens that a step then verifies.
+    on a GPU. ``drafter`` makes what guesses tokens that a step then verifies; None: nothing does.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class EngineCore:
         weights: str = "",
         tiers: TierSetup | None = None,
         progress: Callable[[str, float], None] = lambda stage, fraction: None,
-        drafter: Drafter | None = None,
+        drafter: Callable[[Runner, KVCache], Drafter] | None = None,
     ) -> None:
         parts = device_parts(config, model, device, progress)
         self.num_blocks = parts.kv_cache.num_blocks
@@ -93,8 +95,9 @@ class EngineCore:
         self._tree = RadixTree(self._pool, config.block_size, policy, self._on_evict, clock, quota)
         self._ends = PathEnds(self._tree, clock, int(config.pin_budget * self.num_blocks))
         self._cache = PrefixCache(self._pool, self._tree, BlockKeys(fingerprint), self._ends, self._stored)
+        self._drafter = NoDrafts() if drafter is None else drafter(self._runner, self._kv_cache)
         self._accounts = PromptAccounts(SeenPrefixes(config.block_size, config.reuse_index_tokens // config.block_size))
-        self._scheduler = Scheduler(config, self._cache, self._accounts, clock, self._transfer, drafter)
+        self._scheduler = Scheduler(config, self._cache, self._accounts, clock, self._transfer, self._drafter)
         files = PathFiles(self._cache, fingerprint, self._kv_cache.rows(), self._transfer)
         self._service = CacheService(
             self._cache, self._ends, self._scheduler, self._transfer, files, self._events, clock
@@ -119,6 +122,7 @@ class EngineCore:
 
     def close(self) -> None:
         """Let what the lower tiers took reach the disk. Nothing else may be called afterwards."""
+        self._drafter.close()
         self._service.close()
         if self._transfer is not None:
             self._transfer.close()
@@ -190,7 +194,10 @@ class EngineCore:
             self._learn(plan, model_s)
             for sequence, indices in self._scheduler.complete(plan).items():
                 self._tables.replace(sequence, indices)
-            advanced = self._append_sampled(plan, self._sample(logits, arrays.rows))
+            sampled = self._sample(logits, arrays.rows)
+            if plan.only_decodes:
+                self._drafter.stepped(plan.num_tokens, self._clock() - model_started)
+            advanced = self._append_sampled(plan, sampled)
         self._counters.steps += 1
         now = self._clock()
         self._counters.step_s += now - started
@@ -228,6 +235,7 @@ class EngineCore:
             generated_tokens=counters.generated_tokens,
             drafted_tokens=counters.drafted_tokens,
             accepted_tokens=counters.accepted_tokens,
+            drafts=self._drafter.counters(),
             step_s=counters.step_s,
             model_s=counters.model_s,
             tiers=() if self._transfer is None else self._transfer.counters(),
@@ -308,6 +316,7 @@ class EngineCore:
         sequence.accepted_tokens += accepted
         self._counters.drafted_tokens += len(chunk.drafts)
         self._counters.accepted_tokens += accepted
+        self._drafter.verified(sequence, len(chunk.drafts), accepted)
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         self._scheduler.finish(sequence, reason)
@@ -316,6 +325,7 @@ class EngineCore:
     def _let_report(self, sequence: Sequence) -> None:
         """The scheduler has no more of ``sequence``: its last output comes with this step or the next."""
         self._tables.forget(sequence)
+        self._drafter.ended(sequence)
         del self._turns[sequence.turn_id]
         self._ended.append(sequence)
 

@@ -191,6 +191,14 @@ class TierCounters(msgspec.Struct, frozen=True, kw_only=True):
     typical_error: float = 1.0
 
 
+class DraftCounters(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens guessed by one source that were verified, and those of them that were right, since the engine's start."""
+
+    source: str  # session, outputs, expected, draft_model
+    drafted: int
+    accepted: int
+
+
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     """One class's queue: gauges of this moment, and counters since the engine's start."""
 
@@ -221,6 +229,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     generated_tokens: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+    drafts: tuple[DraftCounters, ...] = ()  # the same by source
     step_s: float = 0.0  # seconds spent in steps
     model_s: float = 0.0  # of these, in the model
     tiers: tuple[TierCounters, ...] = ()

@@ -38,6 +38,7 @@ from .messages import (
     ToEngine,
     TurnOutputs,
 )
+from .speculation.setup import open_drafter
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +111,8 @@ class EngineProcess:
         self._report("open the cache tiers", 0.0)
         tiers = TierSetup(partial(open_lower_tiers, config)) if wants_lower_tiers(config, device.type) else None
         torch.set_num_threads(1)  # the kernels have threads of their own; torch's pool would spin beside them
-        core = EngineCore(config, model.model, device, time.monotonic, model.fingerprint, tiers, self._report)
+        drafter = partial(open_drafter, config)
+        core = EngineCore(config, model.model, device, time.monotonic, model.fingerprint, tiers, self._report, drafter)
         self._send(
             EngineReady(
                 model=model.name,

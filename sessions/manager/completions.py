@@ -48,12 +48,13 @@ class Completions:
                 error.field = error.field or _field(request)
                 raise
             validation.require_room(len(prompt.token_ids), request.sampling.max_tokens, engine, _field(request))
+            bound = await self._turns.with_required_calls(prompt.token_ids, request, request.tools)
             reading = (
-                self._turns.plain_reading(request)
+                self._turns.plain_reading(bound)
                 if prompt.key is None
-                else self._turns.message_reading(prompt.token_ids, request, request.tools)
+                else self._turns.message_reading(prompt.token_ids, bound, request.tools)
             )
-            run = self._turns.run(prompt.token_ids, request, reading, TurnTerms(logged_tokens=prompt.logged_tokens))
+            run = self._turns.run(prompt.token_ids, bound, reading, TurnTerms(logged_tokens=prompt.logged_tokens))
             async with aclosing(run.deltas()) as deltas:
                 async for delta in deltas:
                     yield delta

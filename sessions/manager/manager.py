@@ -281,14 +281,15 @@ class SessionManager:
         validation.require_tool_choice(request.tool_choice, session.tools)
         log = await self._continued(request, session)
         prompt = await self._turns.prompt(session, log, request)
+        bound = await self._turns.with_required_calls(prompt.token_ids, request, session.tools)
         reading = (
-            self._turns.message_reading(prompt.token_ids, request, session.tools)
+            self._turns.message_reading(prompt.token_ids, bound, session.tools)
             if prompt.in_chat
-            else self._turns.plain_reading(request)
+            else self._turns.plain_reading(bound)
         )
         terms = await self._turn_begins(session, prompt, request)
         try:
-            run = self._turns.run(prompt.token_ids, request, reading, terms)
+            run = self._turns.run(prompt.token_ids, bound, reading, terms)
             try:
                 async with aclosing(run.deltas()) as deltas:
                     async for delta in deltas:

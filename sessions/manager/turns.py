@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ...server.engine.grammar import Grammar
+from ...server.engine.grammar import Grammar, GrammarKind
 from ...server.engine.messages import EngineReady, SubmitTurn, TurnUsage
 from ...server.engine.sampling_params import SamplingParams
 from ...server.text.answer_format import TextConfig, choose_format
@@ -22,6 +23,7 @@ from ...server.text.grammar_config import GrammarConfig
 from ...server.text.reasoning import ReasoningSplitter, opens_reasoning
 from ...server.text.tokenizer import Tokenizer
 from ...server.text.tool_calls import CallNumbers, ToolCallParser
+from ...server.text.tool_calls.grammar import arguments_schema
 from ..errors import EngineError, RequestError
 from ..messages import Tool
 from ..session import EntryKind, ModelIdentity, NewEntry, Session, SessionLog
@@ -36,6 +38,7 @@ _TAG_TOKENS = 24  # of the prompt's end, to see whether it opens reasoning
 _PREFILL_ONLY = SamplingParams(temperature=0.0, max_tokens=1, ignore_eos=True)
 
 _Result = TypeVar("_Result")
+_TurnRequest = TypeVar("_TurnRequest", GenerateRequest, CompletionRequest)
 
 
 class TurnPrompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,6 +155,34 @@ class Turns:
         parser = AnswerParser(self._reasoning(token_ids), self._calls(request, tools))
         return AnswerReading(parser, self.format.special_texts, request.stop, not request.tool_choice.parallel)
 
+    async def with_required_calls(
+        self, token_ids: list[int], request: _TurnRequest, tools: Sequence[Tool]
+    ) -> _TurnRequest:
+        """The request, with a grammar of calls where its answer must be calls.
+
+        Raises:
+            RequestError: it has a grammar of its own, or a tool's schema cannot be a grammar.
+        """
+        choice = request.tool_choice
+        if choice.mode is not ToolChoiceMode.REQUIRED:
+            return request
+        if request.sampling.grammar is not None:
+            raise RequestError(
+                "the answer cannot be a call and match another grammar",
+                field="tool_choice",
+                remedy="leave out tool_choice, or the form of the answer",
+            )
+        functions = [tool["function"] for tool in tools if choice.name in (None, tool["function"]["name"])]
+        for index, function in enumerate(functions):
+            schema = Grammar(GrammarKind.JSON_SCHEMA, json.dumps(arguments_schema(function)))
+            await self.check_grammar(schema, f"tools[{index}].function.parameters")
+        calls = self.format.calls_grammar(
+            functions, several=choice.parallel, opened=self._opens_reasoning(token_ids), special=self._special_token
+        )
+        await self.check_grammar(calls, "tools")
+        sampling = msgspec.structs.replace(request.sampling, grammar=calls)
+        return msgspec.structs.replace(request, sampling=sampling)
+
     def plain_reading(self, request: GenerateRequest | CompletionRequest) -> AnswerReading:
         """How to read an answer that is text and nothing else."""
         return AnswerReading(AnswerParser(None, None), stop=request.stop)
@@ -169,10 +200,16 @@ class Turns:
 
     def _reasoning(self, token_ids: list[int]) -> ReasoningSplitter | None:
         tags = self.format.tags
-        if tags is None:
-            return None
+        return None if tags is None else ReasoningSplitter(tags, opened=self._opens_reasoning(token_ids))
+
+    def _opens_reasoning(self, token_ids: list[int]) -> bool:
+        tags = self.format.tags
         prompt_end = self._tokenizer.decode(token_ids[-_TAG_TOKENS:], skip_special=False)
-        return ReasoningSplitter(tags, opened=opens_reasoning(prompt_end, tags))
+        return tags is not None and opens_reasoning(prompt_end, tags)
+
+    def _special_token(self, text: str) -> int | None:
+        token_id = self._tokenizer.token_id(text)
+        return token_id if token_id in self._tokenizer.token_bytes.special_ids else None
 
     def _calls(self, request: GenerateRequest | CompletionRequest, tools: Sequence[Tool]) -> ToolCallParser | None:
         if not tools or request.tool_choice.mode is ToolChoiceMode.NONE:

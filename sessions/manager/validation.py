@@ -83,6 +83,8 @@ def require_opening(request: OpenSession) -> None:
     require_identifier(request.request_id, "request_id")
     require_text(request.system or "", "system")
     require_tools(request.tools)
+    if request.persistence is not None:
+        request.persistence.validate()
 
 
 def require_turn(request: GenerateRequest, engine: EngineReady) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from byte_text import byte_tokenizer
 from call_text import Parsed
 from manager_bench import GREEDY, Bench, user
 
+from sessile.server.engine.grammar import Grammar, GrammarKind
 from sessile.server.engine.messages import FinishReason
 from sessile.server.text.answer_format import ReasoningFormat, TextConfig, ToolFormat
 from sessile.server.text.tool_calls import MalformedCall
@@ -207,6 +209,40 @@ async def test_a_choice_that_cannot_be_is_refused(bench: Bench) -> None:
         with pytest.raises(RequestError) as bad:
             await told(complete(bench, [user("a")], **fields))
         assert bad.value.field == field
+
+
+async def test_a_required_call_is_a_grammar(bench: Bench) -> None:
+    hermes(bench)
+    for choice in (ToolChoice(mode=ToolChoiceMode.REQUIRED), ToolChoice(mode=ToolChoiceMode.REQUIRED, name="search")):
+        says(bench, CALL)
+        parsed, _, _ = await told(complete(bench, [user("a")], tool_choice=choice))
+        assert [call.name for call in parsed.calls] == ["search"]
+        grammar = bench.engine.submitted[-1].sampling.grammar
+        assert grammar is not None
+        assert "<tool_call>" in grammar.text
+    session = await bench.open(tools=(TOOL,))
+    say = {"tool_choice": choice, "request_id": "r"}
+    runs = [await told(generate(bench, session.session_id, **say)) for _ in range(2)]
+    assert bench.engine.submitted[-1].sampling.grammar == grammar
+    assert (runs[0][1], runs[1][2].replayed) == (runs[1][1], True)
+
+
+async def test_a_required_call_that_cannot_be_a_grammar(bench: Bench) -> None:
+    required = ToolChoice(mode=ToolChoiceMode.REQUIRED)
+    bad_tool = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"not": {}}}}}}
+    json_object = msgspec.structs.replace(GREEDY, grammar=Grammar(GrammarKind.JSON_OBJECT))
+    for fields, field in (
+        ({"tools": (bad_tool,)}, "tools[0].function.parameters"),
+        ({"sampling": json_object}, "tool_choice"),
+    ):
+        with pytest.raises(RequestError) as bad:
+            await told(complete(bench, [user("a")], tool_choice=required, **fields))
+        assert bad.value.field == field
+    bench.manager.shutdown()
+    config = TextConfig(tool_parser=ToolFormat.NONE)
+    bench.manager = SessionManager(bench.store, bench.engine, bench.tokenizer, bench.template, text_config=config)
+    with pytest.raises(RequestError, match="calls are not read"):
+        await told(complete(bench, [user("a")], tool_choice=required))
 
 
 async def test_special_tokens_of_the_format_are_seen(bench: Bench) -> None:
