@@ -27,6 +27,7 @@ from .cache_messages import CacheAnswer, CacheCall, CacheEventKind, CacheEvents
 from .cache_service import CacheService
 from .device.parts import device_parts
 from .engine_config import EngineConfig
+from .grammar_compiler import Vocabulary
 from .kv_cache import KVCache, kv_fingerprint
 from .kv_transfer import FinishedLoad, KVTransfer
 from .lower_tiers import TierSetup
@@ -36,8 +37,9 @@ from .path_files import PathFiles
 from .prompt_accounts import PromptAccounts
 from .sampler import SampledToken
 from .scheduler import Chunk, Scheduler, StepPlan
-from .sequence import Sequence
+from .sequence import Sequence, SequenceState
 from .speculation.drafter import Drafter, NoDrafts
+from .turn_grammars import TurnGrammars
 
 
 @dataclasses.dataclass(slots=True)
@@ -58,6 +60,7 @@ class EngineCore:
     ``clock`` gives seconds; only differences count. ``weights`` is the fingerprint of the model, and a part of the key
     of each block. ``tiers`` None: there are none below the device tier. ``progress`` hears what takes long at a start
     on a GPU. ``drafter`` makes what guesses tokens that a step then verifies; None: nothing does.
+    ``vocabulary`` gives grammars the tokens' bytes; the first turn with a grammar asks for it.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class EngineCore:
         tiers: TierSetup | None = None,
         progress: Callable[[str, float], None] = lambda stage, fraction: None,
         drafter: Callable[[Runner, KVCache], Drafter] | None = None,
+        vocabulary: Vocabulary | None = None,
     ) -> None:
         parts = device_parts(config, model, device, progress)
         self.num_blocks = parts.kv_cache.num_blocks
@@ -103,6 +107,7 @@ class EngineCore:
             self._cache, self._ends, self._scheduler, self._transfer, files, self._events, clock
         )
         self._tables = BlockTables(config.max_sequences, -(-self.context_length // config.block_size) + 1)
+        self._grammars = TurnGrammars(vocabulary, model.vocab_size)
         self._turns: dict[str, Sequence] = {}
         self._ended: list[Sequence] = []  # between steps, not yet reported
         self._order = itertools.count()
@@ -116,12 +121,16 @@ class EngineCore:
 
     @property
     def only_waits(self) -> bool:
-        """Nothing can be done until a load, or work on a cached path, ends: whoever steps may rest for a moment."""
-        waits = bool(self._scheduler.loading) or (self._service.num_open > 0 and not self._scheduler.waiting)
+        """Nothing can be done until a load, a grammar or work on a cached path is ready: whoever steps may rest for a
+        moment."""
+        waits = bool(self._scheduler.loading) or (
+            bool(self._service.num_open or self._grammars.num_compiling) and not self._scheduler.waiting
+        )
         return waits and not self._scheduler.running and not self._ended
 
     def close(self) -> None:
         """Let what the lower tiers took reach the disk. Nothing else may be called afterwards."""
+        self._grammars.close()
         self._drafter.close()
         self._service.close()
         if self._transfer is not None:
@@ -162,7 +171,10 @@ class EngineCore:
             msgspec.structs.replace(turn, sampling=sampling), max_tokens, self._clock(), next(self._order)
         )
         self._turns[turn.turn_id] = sequence
-        self._scheduler.add(sequence)
+        if sampling.grammar is None:
+            self._scheduler.add(sequence)
+        else:
+            self._grammars.compile(sequence)
 
     def abort(self, turn_id: str) -> None:
         """End a turn now; its last output comes with the next step. Unknown ids are ignored: the turn may just have
@@ -176,6 +188,7 @@ class EngineCore:
         """Compute one step and return the new tokens of each turn that got any, and the turns that ended."""
         started = self._clock()
         self._tend()
+        self._take_compiled()
         plan = self._scheduler.schedule()
         self.turns_in_step = tuple(chunk.sequence.turn_id for chunk in plan.chunks)
         for sequence in plan.preempted:
@@ -187,6 +200,7 @@ class EngineCore:
         self._start_loads(plan)
         if plan.chunks:
             arrays = build_arrays(plan, self._tables, self.block_size)
+            masks = self._grammars.start_masks(arrays.rows)
             model_started = self._clock()
             logits = self._runner.run(arrays)
             model_s = self._clock() - model_started
@@ -194,7 +208,7 @@ class EngineCore:
             self._learn(plan, model_s)
             for sequence, indices in self._scheduler.complete(plan).items():
                 self._tables.replace(sequence, indices)
-            sampled = self._sample(logits, arrays.rows)
+            sampled = self._sample(logits, arrays.rows, None if masks is None else masks.result())
             if plan.only_decodes:
                 self._drafter.stepped(plan.num_tokens, self._clock() - model_started)
             advanced = self._append_sampled(plan, sampled)
@@ -255,6 +269,15 @@ class EngineCore:
 
     # -- parts of a step ------------------------------------------------------------------------------------------
 
+    def _take_compiled(self) -> None:
+        """Turns whose grammars are compiled wait for their first step."""
+        for sequence in self._grammars.take_compiled():
+            if sequence.finish_reason is None:
+                sequence.state = SequenceState.WAITING
+                self._scheduler.add(sequence)
+            else:
+                self._finish(sequence, sequence.finish_reason)
+
     def _on_evict(self, evicted: Evicted) -> None:
         demoted = self._transfer is not None and self._transfer.demote(evicted)
         kind, tier = CacheEventKind.EVICTED, Tier.DEVICE
@@ -298,6 +321,7 @@ class EngineCore:
             self._verify(chunk, list(itertools.islice(tokens, chunk.num_rows)))
             if self._scheduler.accept(chunk.sequence):
                 self._tables.shrink(chunk.sequence)
+            chunk.sequence.append_forced()
         for chunk in ending:
             if chunk.sequence.finish_reason is not None:
                 self._finish(chunk.sequence, chunk.sequence.finish_reason)
@@ -319,7 +343,10 @@ class EngineCore:
         self._drafter.verified(sequence, len(chunk.drafts), accepted)
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
-        self._scheduler.finish(sequence, reason)
+        if sequence.state is SequenceState.PREPARING:  # the scheduler has not heard of it
+            sequence.state, sequence.finish_reason = SequenceState.FINISHED, reason
+        else:
+            self._scheduler.finish(sequence, reason)
         self._let_report(sequence)
 
     def _let_report(self, sequence: Sequence) -> None:

@@ -23,6 +23,7 @@ class FinishReason(enum.StrEnum):
     TOOL_CALLS = "tool_calls"  # as STOP, after tool calls; the front says this, the engine never
     ABORTED = "aborted"  # the client went away or cancelled
     EXPIRED = "expired"  # its deadline passed while it waited
+    FAILED = "failed"  # its grammar cannot be used, or not be followed any further
 
 
 class Priority(enum.IntEnum):
@@ -171,6 +172,7 @@ class TurnOutput(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: list[TokenLogprobs] | None = None
     finish_reason: FinishReason | None = None
     usage: TurnUsage | None = None
+    error: str = ""  # why it failed
 
 
 class TierCounters(msgspec.Struct, frozen=True, kw_only=True):
