@@ -25,7 +25,7 @@ async def test_a_session_is_continued_from_its_file(front: Any, tmp_path: Path) 
         session = await client.open(system="be good")
         await session.generate(messages="hi", sampling=GREEDY).wait()
         assert await session.export_to(file) == file.stat().st_size
-        assert not file.with_name(f"{file.name}.unfinished").exists()  # noqa: ASYNC240 - a moment, in a test
+        assert not file.with_name(f"{file.name}.unfinished").exists()
         copy, imported = await client.import_session(file)
         assert (imported.kv_tokens, imported.kv_refused) == (session.view.num_tokens, "")
         assert (copy.view.num_tokens, copy.view.system) == (session.view.num_tokens, "be good")
