@@ -14,6 +14,7 @@ from .inference_routes import inference_routes
 from .metrics import HttpMetrics
 from .openapi import install_openapi
 from .parts import WebParts
+from .session_routes import session_routes
 from .status_routes import status_routes
 
 
@@ -28,6 +29,7 @@ def create_app(parts: WebParts) -> FastAPI:
     )
     metrics = HttpMetrics(lambda: parts.engine.stats)
     app.include_router(inference_routes(parts, metrics))
+    app.include_router(session_routes(parts))
     app.include_router(status_routes(parts, metrics))
 
     async def answer_error(request: Request, error: Exception) -> Response:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...sessions.manager.requests import CompletionRequest, TurnEvent
+from ...sessions.manager.service import Sessions
 from ..engine.client import EngineState
 from ..engine.messages import EngineReady, EngineStats
 from ..identity.gate import Gate
@@ -47,6 +48,7 @@ class WebParts:
     """``check_admission`` raises Draining once the server no longer takes new work."""
 
     turns: Turns
+    sessions: Sessions
     engine: Engine
     token_bytes: TokenBytes
     served: ServedName

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import httpx
 import pytest
@@ -101,6 +102,7 @@ class Stage:
     engine: ScriptedEngine = field(default_factory=ScriptedEngine)
     draining: SessileError | None = None
     gate: Gate = field(default_factory=open_gate)
+    sessions: Any = None  # for tests of sessions: a manager
 
     def check_admission(self) -> None:
         if self.draining is not None:
@@ -109,6 +111,7 @@ class Stage:
     def parts(self) -> WebParts:
         return WebParts(
             turns=self.turns,
+            sessions=self.sessions,
             engine=self.engine,
             token_bytes=WordBytes(),
             served=ServedName("tiny", frozenset({"m", "default"})),
