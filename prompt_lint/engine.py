@@ -178,7 +178,7 @@ class TraceLinter:
             self._markers(parent, prompt, profile, pair)
         if judged is None:
             return self._silent_break(parent, prompt, profile)
-        loss = self._honest(judged, previous, match, profile)
+        loss = self._honest(judged, previous, prompt, match, profile)
         if loss is None:
             return True
         self._causes.add(
@@ -194,17 +194,22 @@ class TraceLinter:
         )
         return True
 
-    def _honest(self, judged: Judgement, previous: Prompt, match: Match, profile: CacheProfile) -> Loss | None:
+    def _honest(
+        self, judged: Judgement, previous: Prompt, prompt: Prompt, match: Match, profile: CacheProfile
+    ) -> Loss | None:
         """The loss against the best that any earlier request left in the cache; None when all was served."""
         if profile.explicit or judged.path == "rendered" or previous.request.shape is ApiShape.TOKENS:
             return judged.loss
         nearest = match.nearest
         if nearest is None or nearest.prompt is previous or not judged.verdict.needs_loss:
             return judged.loss
-        left = previous.measure(match.cached_chars, previous.total_chars)
-        if left == 0:
+        left = previous.estimated_tokens - prompt.measure(0, match.cached_chars)
+        if left <= 0:
             return None
-        return Loss(min(judged.loss.tokens, left), judged.loss.prompt_tokens)
+        place = first_divergence(previous, prompt)
+        served = prompt.measure(place.common_chars if place else 0, match.cached_chars)
+        tokens = min(judged.loss.tokens - served, left)
+        return Loss(tokens, judged.loss.prompt_tokens) if tokens > 0 else None
 
     @staticmethod
     def _measured_cap(judged: Judgement, prompt: Prompt) -> Severity | None:

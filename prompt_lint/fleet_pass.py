@@ -10,7 +10,7 @@ from .divergence import first_divergence
 from .lineage import Entry, Match
 from .pairs import Judgement, PairJudge
 from .profiles import CacheProfile
-from .prompt import CHARS_PER_TOKEN, Prompt, Section, Unit
+from .prompt import Prompt, Section, Unit
 from .request import ApiShape
 from .rules.registry import judge_break
 
@@ -41,7 +41,8 @@ def fleet_break(
     if place is None or (place.unit >= len(head_of(entry.prompt)) and prompt.request.shape is not ApiShape.TEXT):
         return None
     brk = Break(entry.prompt, prompt, place, Scope.FLEET, profile)
-    shared = _recoverable(brk)
+    pieces = list(_shared_pieces(brk))
+    shared = sum(map(len, pieces))
     if brk.costs_nothing or shared < max(_LEAST_SHARED, _LEAST_SHARE * prompt.total_chars):
         return None
     if match.cached_chars >= place.common_chars + 0.9 * shared:
@@ -49,31 +50,32 @@ def fleet_break(
     verdict = judge_break(brk)
     if verdict is None or verdict.rule in ("PL501", "PL502"):
         return None
-    lost = min(brk.lost_tokens, (shared + _changed(brk)) // CHARS_PER_TOKEN)
-    return entry, Judgement(verdict, place.path, place.char, Loss(lost, prompt.tokens))
+    served = prompt.measure(place.common_chars, match.cached_chars)
+    lost = min(brk.lost_tokens, prompt.count("".join(pieces)) - served)
+    return entry, Judgement(verdict, place.path, place.char, Loss(max(0, lost), prompt.tokens))
 
 
-def _changed(brk: Break) -> int:
-    return len(brk.text.hunk[0].text) if brk.text else 0
-
-
-def _recoverable(brk: Break) -> int:
-    """Characters behind the place that both heads hold."""
+def _shared_pieces(brk: Break) -> Iterator[str]:
+    """What both heads hold behind the place: it could have stood first."""
+    if brk.text is not None:
+        yield brk.text.shared_text
+        yield from _rest_of_unit(brk)
+    elif brk.was_unit is not None and brk.now_unit is not None:
+        yield from _shared_lines(brk)
+    if brk.current.request.shape is ApiShape.TEXT:
+        return
     was, now = head_of(brk.previous)[brk.place.unit + 1 :], head_of(brk.current)[brk.place.unit + 1 :]
     digests = {unit.digest for unit in was}
-    later = sum(unit.size for unit in now if unit.digest in digests)
-    same_kind = brk.text is not None or brk.was_unit is None or brk.now_unit is None
-    inside = brk.shared_in_unit if same_kind else sum(len(line) for line in _shared_lines(brk))
-    return later + inside + _rest_of_unit(brk)
+    yield from (leaf.text for unit in now if unit.digest in digests for leaf in unit.leaves())
 
 
-def _rest_of_unit(brk: Break) -> int:
+def _rest_of_unit(brk: Break) -> Iterator[str]:
     """The part of the differing unit (a tool, say) that follows the differing leaf."""
-    if brk.was_unit is None or brk.text is None or brk.section is not Section.TOOLS:
-        return 0
+    if brk.was_unit is None or brk.section is not Section.TOOLS:
+        return
     leaves = brk.was_unit.leaves()
     at = next((i for i, leaf in enumerate(leaves) if leaf.path == brk.place.path), len(leaves))
-    return sum(len(leaf.text) for leaf in leaves[at + 1 :])
+    yield from (leaf.text for leaf in leaves[at + 1 :])
 
 
 def _shared_lines(brk: Break) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ _KEPT_CHARS = 40_000_000
 _KEPT_ENTRIES = 512
 _CHAIN_LIMIT = 400_000
 _RECENT = 12
+_BRANCHES = 12  # of one place, the latest ones are remembered
+_BRANCH_LIMIT = 20_000
 _ALIKE = 0.3
 
 
@@ -59,6 +62,9 @@ class Entry:
         return frozenset(lines_of(self.prompt.units if text else self.prompt.units[: static + 1]))
 
 
+Branches = dict[int, "weakref.ref[Entry]"]  # where chains part: digest of the next unit -> a request that has it
+
+
 def lines_of(units: Iterable[Unit]) -> Iterator[int]:
     """Hashes of the lines of at least 12 characters of some units."""
     for unit in units:
@@ -82,6 +88,7 @@ class LineageIndex:
 
     def __init__(self) -> None:
         self._chains: OrderedDict[int, Entry] = OrderedDict()
+        self._branches: OrderedDict[int, Branches] = OrderedDict()
         self._talks: OrderedDict[tuple[str | None, int], Entry] = OrderedDict()
         self._recent: OrderedDict[int, Entry] = OrderedDict()
         self._by_session: dict[str | None, list[Entry]] = {}
@@ -137,8 +144,15 @@ class LineageIndex:
     def _remember(self, entry: Entry) -> None:
         prompt = entry.prompt
         chain = _root(prompt)
-        for unit in prompt.units:
-            chain = hash((chain, unit.digest))
+        holder: Entry | None = None
+        parted = False
+        for i, unit in enumerate(prompt.units):
+            before, chain = chain, hash((chain, unit.digest))
+            known = self._chains.get(chain)
+            if known is None and not parted:
+                parted = True
+                self._branch(before, i, holder, entry)
+            holder = known
             self._chains[chain] = entry
         talk = 0
         for unit in prompt.conversation:
@@ -150,6 +164,18 @@ class LineageIndex:
         of_session.append(entry)
         del of_session[:-_RECENT]
         self._evict()
+
+    def _branch(self, chain: int, unit: int, holder: Entry | None, entry: Entry) -> None:
+        """Note that an entry's unit leaves all that was seen behind this chain; `holder` went on there before."""
+        branches = self._branches.setdefault(chain, {})
+        for known in (holder, entry):
+            if known is not None and unit < len(known.prompt.units):
+                branches[known.prompt.units[unit].digest] = weakref.ref(known)
+        if len(branches) > _BRANCHES:
+            del branches[next(iter(branches))]
+        self._branches.move_to_end(chain)
+        if len(self._branches) > _BRANCH_LIMIT:
+            self._branches.popitem(last=False)
 
     def _evict(self) -> None:
         while len(self._recent) > _KEPT_ENTRIES or (self._chars > _KEPT_CHARS and len(self._recent) > _RECENT):
@@ -169,26 +195,23 @@ class LineageIndex:
         chain, common = _root(prompt), 0
         nearest: Entry | None = None
         units = 0
+        parted = chain
         for unit in prompt.units:
             chain = hash((chain, unit.digest))
             entry = self._chains.get(chain)
             if entry is None:
                 break
+            parted = chain
             nearest, common, units = entry, common + unit.size, units + 1
         else:
             return nearest, common
-        return nearest, max(common, self._inside_unit(prompt, nearest, units))
+        return nearest, max(common, self._inside_unit(prompt, nearest, self._branches.get(parted, {}), units))
 
-    def _inside_unit(self, prompt: Prompt, nearest: Entry | None, units: int) -> int:
-        """Common characters up to and inside the unit where the chains part, over the latest requests."""
-        best = 0
-        latest = [e for e in list(self._recent.values())[-_RECENT:] if _root(e.prompt) == _root(prompt)]
-        for entry in ([nearest] if nearest else []) + latest:
-            old = entry.prompt
-            if units and (len(old.units) < units or old.units[units - 1].digest != prompt.units[units - 1].digest):
-                continue
-            best = max(best, common_chars(old, prompt, units))
-        return best
+    @staticmethod
+    def _inside_unit(prompt: Prompt, nearest: Entry | None, branches: Branches, units: int) -> int:
+        """Common characters up to and inside the unit where the chains part, over the requests that parted there."""
+        entries = [*(branch() for branch in branches.values()), nearest]
+        return max((common_chars(entry.prompt, prompt, units) for entry in entries if entry is not None), default=0)
 
     def _candidates(self, prompt: Prompt, nearest: Entry | None) -> Iterator[Entry]:
         session = prompt.request.session

@@ -109,8 +109,7 @@ class PairJudge:
             pair = self._render(previous, current)
         except UnusableInput:
             return self._body(previous, current, profile, place, scope)
-        total = max(1, len(pair.now) // CHARS_PER_TOKEN)
-        lost = Loss(max(0, min(len(pair.was), len(pair.now)) - pair.char) // CHARS_PER_TOKEN, total)
+        lost = Loss(current.count(pair.lost), max(1, current.count(pair.now)))
         if place is not None and not is_branch(previous, current, place):
             return self._body_as_rendered(Break(previous, current, place, scope, profile, Layer.RENDERED), pair, lost)
         if pair.now.startswith(pair.was[: pair.generation_start]) and pair.char >= min(len(pair.was), len(pair.now)):
@@ -164,7 +163,7 @@ class PairJudge:
 def judge_text(brk: Break) -> Judgement | None:
     """A plain text prompt: only what stands in both behind the place was lost."""
     assert brk.text is not None
-    shared = brk.recoverable_chars
+    shared = brk.text.shared_behind
     if shared < _LEAST_SHARED_TEXT:
         return None
     was, now = brk.text.hunk
@@ -182,7 +181,7 @@ def judge_text(brk: Break) -> Judgement | None:
             verdict = Verdict("PL406", message, cap=Severity.WARNING)
     if verdict is None:
         return None
-    lost = brk.current.measure(brk.place.char, brk.place.char + min(brk.lost_chars, shared + len(was.text)))
+    lost = brk.current.count(brk.text.undone)
     return Judgement(verdict, brk.place.path, brk.place.char, Loss(lost, brk.current.tokens))
 
 

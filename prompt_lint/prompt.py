@@ -186,6 +186,10 @@ class Prompt:
             return max(1, sum(self._counter.of_unit(unit) for unit in self.units))
         return max(1, self.total_chars // CHARS_PER_TOKEN)
 
+    def count(self, text: str) -> int:
+        """Tokens of a text: counted where a tokenizer is given, else estimated."""
+        return self._counter.count(text) if self._counter is not None else len(text) // CHARS_PER_TOKEN
+
     def measure(self, start: int, end: int) -> int:
         """Tokens of the characters [start, end) of the prompt: counted where a tokenizer is given, else estimated."""
         if end <= start:

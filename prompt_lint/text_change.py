@@ -11,6 +11,7 @@ from difflib import SequenceMatcher
 from functools import cached_property
 from typing import Any
 
+from .divergence import common_length
 from .grammars.spans import Span, line_around
 
 _MAX_DIFF_LINES = 600
@@ -80,15 +81,34 @@ class TextChange:
         """The line in each version that holds the first changed character."""
         return line_around(self.was, self.position), line_around(self.now, self.position)
 
-    @cached_property
+    @property
     def shared_behind(self) -> int:
-        """Characters behind the first hunk that both versions hold: the common end, or equal lines."""
-        was_end, _ = self._ends()
+        """Characters of `shared_text`."""
+        return len(self.shared_text)
+
+    @cached_property
+    def shared_text(self) -> str:
+        """What both versions hold behind the first hunk: what follows it alike, equal lines, the common end."""
+        was_end, now_end = self._ends()
         was, now = self.hunk
         if was.end >= was_end:
-            return len(self.was) - was_end
-        lines = set(self.now[now.end :].splitlines())
-        return sum(len(line) + 1 for line in self.was[was.end :].splitlines() if line in lines)
+            return self.was[was_end:]
+        run = self._run_behind
+        lines = set(self.now[now.end + run : now_end].splitlines())
+        middle = self.was[was.end + run : was_end].splitlines(keepends=True)
+        kept = "".join(line for line in middle if line.rstrip("\r\n") in lines)
+        return self.was[was.end : was.end + run] + kept + self.was[max(was_end, was.end + run) :]
+
+    @cached_property
+    def _run_behind(self) -> int:
+        """Characters that follow the first hunk alike in both versions."""
+        was, now = self.hunk
+        return common_length(self.was[was.end :], self.now[now.end :])
+
+    @property
+    def undone(self) -> str:
+        """What the later version would share beyond the place had the first hunk not changed."""
+        return self.was[self.position : self.hunk[0].end + self._run_behind]
 
     @property
     def label(self) -> str:

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from ..sessions.errors import ConfigError
+from ..sessions.keeping import Persistence, PersistencePolicy
 from .engine.engine_config import EngineConfig
 from .settings import ENVIRONMENT_PREFIX, Setting, settings_of, suggest
 from .text.grammar_config import GrammarConfig
@@ -78,6 +79,20 @@ class ModelNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     ] = ("default", "model", "sessile", "m")
 
 
+class SessionsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How sessions are kept."""
+
+    persistence: Annotated[
+        Literal["none", "on_suspend", "on_idle", "always"],
+        Meta(description="when KV is written to disk, for sessions without a policy of their own"),
+    ] = "always"
+    idle_s: Annotated[Seconds, Meta(description="seconds without a turn after which a session is idle")] = 30.0
+
+    def policy(self) -> PersistencePolicy:
+        """The policy of a session that has none of its own."""
+        return PersistencePolicy(Persistence(self.persistence), self.idle_s)
+
+
 class GrpcConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """gRPC."""
 
@@ -100,6 +115,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     engine: Annotated[EngineConfig, Meta(extra={"prefix": ""})] = msgspec.field(default_factory=EngineConfig)
     kernels: Annotated[KernelsConfig, Meta(extra={"prefix": ""})] = msgspec.field(default_factory=KernelsConfig)
     names: Annotated[ModelNames, Meta(extra={"prefix": ""})] = msgspec.field(default_factory=ModelNames)
+    sessions: SessionsConfig = msgspec.field(default_factory=SessionsConfig)
     http: HttpConfig = msgspec.field(default_factory=HttpConfig)
     grpc: GrpcConfig = msgspec.field(default_factory=GrpcConfig)
     grammar: GrammarConfig = msgspec.field(default_factory=GrammarConfig)

@@ -29,6 +29,7 @@ from .web.names import ServedName
 from .web.parts import WebParts
 
 LAST_WORDS_S = 2  # for the answers of turns that were cancelled
+_LOOK_FOR_IDLE_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,16 @@ async def start_front(
     stack.callback(store.close)
     served = served_name(config, source)
     manager = SessionManager(
-        store, engine, tokenizer, template, model_aliases={served.name, *served.aliases}, grammars=config.grammar
+        store,
+        engine,
+        tokenizer,
+        template,
+        model_aliases={served.name, *served.aliases},
+        grammars=config.grammar,
+        persistence=config.sessions.policy(),
     )
-    stack.callback(manager.shutdown)
+    stack.push_async_callback(manager.aclose)
+    manager.care.idle.start(_LOOK_FOR_IDLE_EVERY_S)
     parts = WebParts(
         turns=manager,
         engine=engine,

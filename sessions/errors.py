@@ -12,6 +12,7 @@
     │   └── ModelChanged       the session was written with another model or tokenizer
     ├── StoreError             the session store cannot be read or written
     ├── CapacityError          queue or budget full; try again later
+    ├── DeadlineExceeded       the turn's deadline passed while it waited
     ├── Draining               the server is shutting down
     └── EngineError            the engine died or is restarting
 
@@ -97,6 +98,10 @@ class StoreError(SessileError):
 
 class CapacityError(SessileError):
     """A queue or a budget is full; ``retry_after_s`` says when to try again."""
+
+
+class DeadlineExceeded(SessileError):
+    """The turn's deadline passed before the engine had begun with it; nothing was computed."""
 
 
 class Draining(SessileError):

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from .errors import ModelChanged, RequestError, StaleVersion
+from .keeping import NOTHING_SAID, Keeping
 from .messages import Message, Tool
 
 
@@ -219,7 +220,7 @@ class ModelIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
-    """One session at one version. Times are seconds since the epoch."""
+    """One session at one version. Times are seconds since the epoch. ``keeping`` changes without a new version."""
 
     session_id: str
     tenant: str
@@ -232,6 +233,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     parent_session_id: str | None
     created_at: float
     updated_at: float
+    keeping: Keeping = NOTHING_SAID
 
     def require_version(self, expected: int | None) -> None:
         """Raise StaleVersion unless ``expected`` is None or this version."""
@@ -264,4 +266,5 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
             parent_session_id=self.session_id,
             created_at=now,
             updated_at=now,
+            keeping=self.keeping.of_fork(),
         )

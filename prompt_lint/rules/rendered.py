@@ -28,6 +28,11 @@ class RenderedPair:
         """The first character that differs."""
         return common_length(self.was, self.now)
 
+    @property
+    def lost(self) -> str:
+        """What would have been reused had the earlier rendering been kept."""
+        return self.now[self.char : min(len(self.was), len(self.now))]
+
 
 class TemplateClock:
     """The template itself prints the time or the date."""

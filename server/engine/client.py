@@ -19,7 +19,8 @@ from typing import Protocol
 import msgspec
 import zmq
 
-from ...sessions.errors import CapacityError, ContextOverflow, EngineError, RequestError
+from ...sessions.errors import ContextOverflow, DeadlineExceeded, EngineError, RequestError
+from .admission import TurnAdmission
 from .cache_calls import Answer, CacheCalls
 from .cache_messages import (
     CacheAnswer,
@@ -47,6 +48,7 @@ from .messages import (
     EngineFailed,
     EngineReady,
     EngineStats,
+    FinishReason,
     FromEngine,
     LoadProgress,
     Shutdown,
@@ -160,6 +162,7 @@ class EngineClient:
         self._on_progress = on_progress
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._child: _Child | None = None
+        self._admission = TurnAdmission(config.max_waiting, config.max_sequences)
         self._turns: dict[str, asyncio.Queue[TurnOutput | EngineError]] = {}
         self._cache = CacheCalls()
         self._info: EngineReady | None = None
@@ -209,10 +212,12 @@ class EngineClient:
         Raises:
             RequestError: the prompt is empty or holds an unknown token id.
             ContextOverflow: the prompt leaves no room for a token.
-            CapacityError: too many turns wait already.
+            CapacityError: the queue of its class is full.
+            DeadlineExceeded: it still waited when its deadline passed.
             EngineError: the engine died, or is not ready.
         """
         self._check(turn)
+        self._admission.enter(turn, self.stats)
         child = self._child
         assert child is not None
         outputs: asyncio.Queue[TurnOutput | EngineError] = asyncio.Queue()
@@ -226,9 +231,12 @@ class EngineClient:
                     finished = True
                     raise output
                 finished = output.finish_reason is not None
+                if output.finish_reason is FinishReason.EXPIRED:
+                    raise _expired(turn)
                 yield output
         finally:
             self._turns.pop(turn.turn_id, None)
+            self._admission.leave(turn)
             if not finished and self._child is child:
                 with contextlib.suppress(EngineError):
                     child.send(AbortTurn(turn.turn_id))
@@ -406,7 +414,10 @@ class EngineClient:
             )
         if turn.turn_id in self._turns:
             raise RequestError(f"turn {turn.turn_id} is running already", field="turn_id", remedy="use a new id")
-        if len(self._turns) >= self._config.max_waiting:
-            raise CapacityError(
-                f"{len(self._turns)} turns are running or waiting", remedy="try again later", retry_after_s=1.0
-            )
+
+
+def _expired(turn: SubmitTurn) -> DeadlineExceeded:
+    return DeadlineExceeded(
+        f"the turn waited for its start until its deadline of {turn.deadline_s:g} s had passed",
+        remedy="allow more time, or send it when less is waiting",
+    )

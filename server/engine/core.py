@@ -135,6 +135,8 @@ class EngineCore:
         plan = self._scheduler.schedule()
         for sequence in plan.preempted:
             self._tables.forget(sequence)
+        for sequence in plan.expired:
+            self._let_report(sequence)
         advanced: list[Sequence] = []
         self._kv_cache.copy(plan.copies)
         self._start_loads(plan)
@@ -151,6 +153,8 @@ class EngineCore:
         self._counters.steps += 1
         now = self._clock()
         self._counters.step_s += now - started
+        if plan.chunks:
+            self._scheduler.observe(plan, now - started)
         return self._report(advanced, now)
 
     def _start_loads(self, plan: StepPlan) -> None:
@@ -168,7 +172,10 @@ class EngineCore:
         return EngineStats(
             steps=counters.steps,
             running=len(self._scheduler.running),
-            waiting=len(self._scheduler.waiting),
+            waiting=self._scheduler.num_waiting,
+            queues=self._scheduler.queues(),
+            prefill_tokens_per_s=self._scheduler.prefill_tokens_per_s,
+            turn_s=self._scheduler.turn_s,
             total_blocks=self.num_blocks,
             free_blocks=self._pool.num_free,
             cached_blocks=self._tree.num_blocks,
@@ -189,6 +196,7 @@ class EngineCore:
         """Raise AssertionError unless every block and lock is accounted for. For tests: visits everything."""
         self._pool.check_integrity()
         self._tree.check_integrity()
+        self._scheduler.check_integrity()
         own = sum(
             len(sequence.held.block_ids) - sequence.held.num_cached_tokens // self.block_size
             for sequence in (*self._scheduler.running, *self._scheduler.loading)
@@ -234,6 +242,10 @@ class EngineCore:
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         self._scheduler.finish(sequence, reason)
+        self._let_report(sequence)
+
+    def _let_report(self, sequence: Sequence) -> None:
+        """The scheduler has no more of ``sequence``: its last output comes with this step or the next."""
         self._tables.forget(sequence)
         del self._turns[sequence.turn_id]
         self._ended.append(sequence)

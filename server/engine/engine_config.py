@@ -31,12 +31,12 @@ class Dtype(enum.StrEnum):
 class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What the engine is started with.
 
-    ``max_batch_tokens`` is the token budget of a step. ``max_prefill_tokens_while_decoding`` bounds the prefill tokens
-    of a step in which anyone decodes, so that a long prompt does not stall running streams. ``kv_memory_bytes`` is the
-    size of the device tier (0 on a GPU: all that the largest step leaves free), ``host_memory_bytes`` and
-    ``disk_quota_bytes`` of those below it; without a ``disk_path`` nothing is written. ``shared`` is a JSON object such
-    as ``{"type": "valkey", "startup_nodes": "host:6379"}`` or ``{"type": "fs_native", "base_path": "/mnt/kv"}``; empty
-    for none. ``max_context`` 0 means the model's own. ``threads`` 0 means one a core.
+    ``max_batch_tokens`` is the token budget of a step. ``max_stall_ms`` bounds how long a step may take, by what was
+    learnt of steps, when it adds prefill to running streams; ``max_prefill_tokens_while_decoding`` bounds that in
+    tokens. ``kv_memory_bytes`` is the size of the device tier (0 on a GPU: all that the largest step leaves free),
+    ``host_memory_bytes`` and ``disk_quota_bytes`` of those below it; without a ``disk_path`` nothing is written.
+    ``shared`` is a JSON object such as ``{"type": "valkey", "startup_nodes": "host:6379"}`` or ``{"type": "fs_native",
+    "base_path": "/mnt/kv"}``; empty for none. ``max_context`` 0 means the model's own. ``threads`` 0 means one a core.
     """
 
     model: Annotated[
@@ -58,10 +58,21 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         int, Meta(ge=1, description="token budget of one step, decodes and prefill together")
     ] = 512
     max_prefill_tokens_while_decoding: Annotated[
-        int, Meta(ge=1, description="of these, at most so many for prefill while anyone decodes")
-    ] = 256
+        int, Meta(ge=0, description="of these, at most so many for prefill while anyone decodes; 0: no bound in tokens")
+    ] = 0
+    max_stall_ms: Annotated[
+        float, Meta(ge=0, description="prefill makes no running stream wait longer than this for a token; 0: no bound")
+    ] = 150.0
     max_sequences: Annotated[int, Meta(ge=1, description="turns in one step, at most")] = 64
-    max_waiting: Annotated[int, Meta(ge=1, description="turns running or waiting, at most; more are refused")] = 1024
+    max_waiting: Annotated[
+        int, Meta(ge=1, description="turns of each priority class running or waiting, at most; more are refused")
+    ] = 1024
+    background_patience_s: Annotated[
+        float, Meta(ge=0, description="a background turn that waited so long counts as interactive; 0: never")
+    ] = 30.0
+    batch_patience_s: Annotated[
+        float, Meta(ge=0, description="a batch turn that waited so long counts as background; 0: never")
+    ] = 600.0
     reuse_index_tokens: Annotated[
         int, Meta(ge=0, description="tokens that are remembered to know what could have been reused; 13 bytes each")
     ] = 4_000_000
@@ -76,7 +87,10 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             ("host_memory_bytes", 0),
             ("disk_quota_bytes", 0),
             ("max_batch_tokens", 1),
-            ("max_prefill_tokens_while_decoding", 1),
+            ("max_prefill_tokens_while_decoding", 0),
+            ("max_stall_ms", 0),
+            ("background_patience_s", 0),
+            ("batch_patience_s", 0),
             ("max_sequences", 1),
             ("max_waiting", 1),
             ("reuse_index_tokens", 0),

@@ -128,6 +128,10 @@ class KVTransfer:
         asks_shared = any(source.tier is Tier.SHARED for source in load.sources)
         (self._remote if asks_shared else self._local).put(load)
 
+    def is_late(self, load: BlockLoad) -> bool:
+        """Whether ``load`` should have ended."""
+        return time.monotonic() > load.deadline
+
     def finished(self) -> list[FinishedLoad]:
         """The loads that ended since the last call; the cost model has learnt from them."""
         ended: list[FinishedLoad] = []

@@ -112,6 +112,7 @@ class SubmitTurn(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     ``logged_tokens``: of the prompt, what the session's log says was computed before.
     ``persist`` False: its blocks are not written to where they outlive the process. ``deadline_s``: a turn that still
     waits so many seconds after the engine got it ends with ``FinishReason.EXPIRED``; one that runs goes on.
+    ``expected_token_ids``: what the answer may be like; drafts may be taken from it.
     """
 
     turn_id: str
@@ -124,6 +125,7 @@ class SubmitTurn(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     owner: str = ""
     persist: bool = True
     deadline_s: float | None = None
+    expected_token_ids: tuple[int, ...] = ()
     logged_tokens: int = 0
 
 
@@ -188,6 +190,16 @@ class TierCounters(msgspec.Struct, frozen=True, kw_only=True):
     typical_error: float = 1.0
 
 
+class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
+    """One class's queue: gauges of this moment, and counters since the engine's start."""
+
+    waiting: int = 0
+    waiting_tokens: int = 0  # of these turns' prompts, what was not cached when they began to wait
+    started: int = 0
+    expired: int = 0  # turns whose deadline passed while they waited
+    waited_s: float = 0.0  # seconds that the turns which started or expired had waited
+
+
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """Counters since the engine's start, and gauges of this moment."""
 
@@ -200,6 +212,9 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     used_blocks: int = 0
     evicted_blocks: int = 0
     preemptions: int = 0
+    queues: tuple[QueueStats, ...] = ()  # in the order of Priority
+    prefill_tokens_per_s: float = 0.0  # recently, while there were prompts to compute
+    turn_s: float = 0.0  # recent mean from a turn's start to its end
     prompt_tokens_by_source: TokensBySource = TokensBySource()
     reuse: ReuseTotals = ReuseTotals()
     generated_tokens: int = 0

@@ -42,6 +42,10 @@ class Sequence:
         end_of_turn = () if turn.sampling.ignore_eos else turn.eos_token_ids
         self.stop_token_ids = frozenset((*turn.sampling.stop_token_ids, *end_of_turn))
         self.finish_reason: FinishReason | None = None
+        # the scheduler's
+        self.content_keys: list[bytes] = []  # of the whole blocks of its tokens but the last one, when it began to wait
+        self.charged_level = 0  # the class in which its tokens count against its tenant
+        self.num_charged = 0  # tokens that did so, or were cached
         # what usage will say
         self.cached_on_arrival = 0
         self.tokens_by_source: TokensBySource | None = None  # None until admitted for the first time

@@ -2062,7 +2062,9 @@ Global___ExpectedOutput: _TypeAlias = ExpectedOutput  # noqa: Y015
 
 @_typing.final
 class Final(_message.Message):
-    """The next turn is the last: its KV is let go of when it ends. If none runs, now."""
+    """The turn that runs, or else the next one, is the last. What was retained is let go of at once; when that turn ends, the
+    session's KV is the first to make room. A later Retain takes this back.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -10,10 +10,22 @@ import msgspec
 from ...server.engine.messages import TokenLogprobs
 from ..errors import RequestError
 from ..store import StoredAnswer
-from .requests import GenerateRequest, Mutation, OpenSession, TextDelta, TurnEvent, TurnFinished
+from .requests import (
+    AppendRequest,
+    GenerateRequest,
+    ImportSession,
+    Mutation,
+    OpenSession,
+    TextDelta,
+    TurnEvent,
+    TurnFinished,
+)
 from .turn import TurnResult
 
 _Answer = TypeVar("_Answer")
+
+
+_Identified = OpenSession | ImportSession | Mutation
 
 
 class TurnAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,18 +37,20 @@ class TurnAnswer(msgspec.Struct, frozen=True, kw_only=True):
     finished: TurnFinished
 
 
-def scope_of(request: OpenSession | Mutation) -> str:
+def scope_of(request: _Identified) -> str:
     """Within what a request id is unique: the session, or the tenant while there is no session yet."""
-    return f"tenant:{request.tenant}" if isinstance(request, OpenSession) else request.session_id
+    return f"tenant:{request.tenant}" if isinstance(request, OpenSession | ImportSession) else request.session_id
 
 
-def digest_of(request: OpenSession | Mutation) -> bytes:
-    """Identifies everything that was asked for."""
+def digest_of(request: _Identified) -> bytes:
+    """Identifies everything that was asked for; how long the caller waits is no part of it."""
+    if isinstance(request, GenerateRequest | AppendRequest):
+        request = msgspec.structs.replace(request, deadline_s=None)
     body = msgspec.json.encode(request, order="deterministic")
     return hashlib.blake2b(body, digest_size=16, person=type(request).__name__.encode()[:16]).digest()
 
 
-def stored_answer(request: OpenSession | Mutation, answer: msgspec.Struct, *, now: float) -> StoredAnswer | None:
+def stored_answer(request: _Identified, answer: msgspec.Struct, *, now: float) -> StoredAnswer | None:
     """What to remember of an answer; None for a request without an id."""
     if request.request_id is None:
         return None
@@ -49,7 +63,7 @@ def stored_answer(request: OpenSession | Mutation, answer: msgspec.Struct, *, no
     )
 
 
-def answer_again(stored: StoredAnswer, request: OpenSession | Mutation, answer_type: type[_Answer]) -> _Answer:
+def answer_again(stored: StoredAnswer, request: _Identified, answer_type: type[_Answer]) -> _Answer:
     """The answer given before.
 
     Raises:

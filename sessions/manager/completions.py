@@ -16,7 +16,7 @@ from .replay import ConversationKeys, Key, ReplayMemory
 from .requests import CompletionRequest, MessagesInput, TextInput, TokenIdsInput, TurnEvent, TurnFinished
 from .running import RunningWork
 from .turn import TurnResult
-from .turns import Turns, computed_before
+from .turns import Turns, TurnTerms, computed_before
 
 
 class _Prompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ class Completions:
                 error.field = error.field or _field(request)
                 raise
             validation.require_room(len(prompt.token_ids), request.sampling.max_tokens, engine, _field(request))
-            run = self._turns.run(prompt.token_ids, request, logged_tokens=prompt.logged_tokens)
+            run = self._turns.run(prompt.token_ids, request, TurnTerms(logged_tokens=prompt.logged_tokens))
             async with aclosing(run.deltas()) as deltas:
                 async for delta in deltas:
                     yield delta

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
 from typing import TypeVar
 
@@ -15,13 +14,20 @@ from ...server.engine.grammar import Grammar
 from ...server.text.chat_template import ChatTemplate
 from ...server.text.grammar_config import GrammarConfig
 from ...server.text.tokenizer import Tokenizer
-from ..errors import RequestError, SessionNotFound
+from ..errors import RequestError, SessileError
+from ..keeping import Keeping, Persistence, PersistencePolicy
+from ..messages import Message
 from ..session import START, EntryKind, NewEntry, Session, SessionLog, SessionState, tokens_in
-from ..store import Change, DuplicateRequest, SessionStore, StoredAnswer
+from ..store import Change, SessionStore, StoredAnswer
 from . import answers, validation
+from .cache_watch import CacheWatch
 from .completions import Completions
+from .events import Happening, SessionEvent, TurnFailed, TurnStarted
+from .kv_care import KvCare
+from .kv_requests import KvRequests
 from .ports import Clock, TurnEngine
 from .prompts import assistant_message
+from .records import SessionRecords
 from .replay import ReplayMemory
 from .requests import (
     Appended,
@@ -30,26 +36,36 @@ from .requests import (
     CompletionRequest,
     ForkRequest,
     GenerateRequest,
+    HintOutcome,
+    HintRequest,
     ListSessions,
     Mutation,
     OpenSession,
+    Resumed,
+    ResumeRequest,
     RollbackRequest,
     SessionPage,
     SessionView,
+    Suspended,
+    SuspendRequest,
     TurnEvent,
     TurnFinished,
+    WatchRequest,
 )
 from .running import Claim, RunningWork
 from .turn import TurnResult
-from .turns import Turns
+from .turns import TurnPrompt, Turns, TurnTerms
+from .views import new_session_id, summary_of, view_of
+from .watchers import Watchers
 
 logger = logging.getLogger(__name__)
 
 RETENTION_S = 7 * 86_400.0  # closed sessions, abandoned entries and answers to request ids stay this long
-_PRUNE_EVERY_S = 3_600.0
+DEFAULT_POLICY = PersistencePolicy(Persistence.ALWAYS)
 
 _Request = TypeVar("_Request", bound=Mutation)
 _Answer = TypeVar("_Answer", bound=msgspec.Struct)
+_Changed = Callable[[Session], None]
 
 
 class SessionManager:
@@ -60,6 +76,7 @@ class SessionManager:
 
     ``model_aliases`` are names of the served model beside its own. What no open session holds is deleted from the store
     ``retention_s`` seconds after it was closed or left. ``grammars`` bounds what answers may be made to look like.
+    ``persistence`` holds for sessions that were opened without a policy of their own.
     """
 
     def __init__(
@@ -74,23 +91,40 @@ class SessionManager:
         retention_s: float = RETENTION_S,
         model_aliases: Collection[str] = (),
         grammars: GrammarConfig | None = None,
+        persistence: PersistencePolicy = DEFAULT_POLICY,
     ) -> None:
         self._store = store
         self._clock = clock
-        self._retention_s = retention_s
-        self._next_prune_at = 0.0
+        self._policy = persistence
         self._running = RunningWork()
+        self._records = SessionRecords(store, clock, retention_s)
         self._turns = Turns(engine, tokenizer, chat_template, model_aliases, grammars)
         self._completions = Completions(self._turns, replay if replay is not None else ReplayMemory())
+        self._care = KvCare(engine, store, clock, persistence)
+        self._kv_requests = KvRequests(self._records, engine, self._running, self._care, clock)
+        self._watchers = Watchers(clock)
+        self._cache_watch = CacheWatch(engine, self._watchers)
 
     @property
     def running(self) -> RunningWork:
         """What is in hand, to look at."""
         return self._running
 
+    @property
+    def care(self) -> KvCare:
+        """What the engine's cache is told of sessions."""
+        return self._care
+
     async def drain(self) -> None:
-        """Take no new work, and wait for what is running."""
+        """Take no new work, and wait for what is running. Watches end."""
+        self._watchers.close()
         await self._running.drain()
+
+    async def aclose(self) -> None:
+        """Tell the engine's cache nothing more, and let go of the tokenising thread. The store stays its owner's."""
+        self._watchers.close()
+        await self._care.aclose()
+        self.shutdown()
 
     def shutdown(self) -> None:
         """Let go of threads and processes. The store stays its owner's to close."""
@@ -102,12 +136,12 @@ class SessionManager:
             engine = self._turns.engine_info()
             validation.require_opening(request)
             self._turns.require_model(request.model)
-            stored = await self._stored(request)
+            stored = await self._records.stored(request)
             if stored is not None:
                 return answers.answer_again(stored, request, SessionView)
             now = self._clock()
             session = Session(
-                session_id=_new_session_id(now),
+                session_id=new_session_id(now),
                 tenant=request.tenant,
                 version=1,
                 state=SessionState.OPEN,
@@ -118,14 +152,18 @@ class SessionManager:
                 parent_session_id=None,
                 created_at=now,
                 updated_at=now,
+                keeping=Keeping(persistence=request.persistence),
             )
-            return await self._commit(request, Change(session=session, base_version=0), _view(session))
+            answer, _ = await self._records.commit(
+                request, Change(session=session, base_version=0), view_of(session, self._policy)
+            )
+            return answer
 
     async def fork(self, request: ForkRequest) -> SessionView:
         """Another session on the same log. A turn that runs in the source is not part of it."""
         with self._running.admitted():
             validation.require_mutation(request)
-            session, stored = await self._find(request)
+            session, stored = await self._records.find(request)
             if stored is not None:
                 return answers.answer_again(stored, request, SessionView)
             session.require_version(request.expected_version)
@@ -133,8 +171,13 @@ class SessionManager:
             if request.at is not None:
                 place = (await self._store.log(session.place)).find(request.at, "at")
             now = self._clock()
-            fork = session.forked(_new_session_id(now), place, now=now)
-            return await self._commit(request, Change(session=fork, base_version=0), _view(fork))
+            fork = session.forked(new_session_id(now), place, now=now)
+            answer, made = await self._records.commit(
+                request, Change(session=fork, base_version=0), view_of(fork, self._policy)
+            )
+            if made is not None:
+                await self._kv_requests.forked(session, place.num_tokens)
+            return answer
 
     async def rollback(self, request: RollbackRequest) -> SessionView:
         """Go back to a point of the log; what came after it is no longer part of the session."""
@@ -149,6 +192,31 @@ class SessionManager:
         engine = self._turns.engine_info()
         validation.require_input(request.input, engine, "input")
         return await self._change(request, Appended, self._appended)
+
+    async def hint(self, request: HintRequest) -> HintOutcome:
+        """Take a hint; see ``service.Sessions.hint``."""
+        with self._running.admitted():
+            return await self._kv_requests.hint(request)
+
+    async def suspend(self, request: SuspendRequest) -> Suspended:
+        """Give the session's device memory back."""
+        with self._running.admitted():
+            return await self._kv_requests.suspend(request)
+
+    async def resume(self, request: ResumeRequest) -> Resumed:
+        """Begin to bring the session's KV back."""
+        with self._running.admitted():
+            return await self._kv_requests.resume(request)
+
+    async def watch(self, request: WatchRequest) -> AsyncGenerator[SessionEvent, None]:
+        """Events of one session or all of a tenant; see ``service.Sessions.watch``."""
+        validation.require_tenant(request.tenant)
+        if request.session_id is not None:
+            validation.require_session_id(request.session_id)
+            await self._records.open(request.session_id, request.tenant)
+        async with aclosing(self._cache_watch.watch(request.tenant, request.session_id)) as events:
+            async for event in events:
+                yield event
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[TurnEvent, None]:
         """Run a turn; see ``service.Sessions.generate``."""
@@ -179,17 +247,18 @@ class SessionManager:
         validation.require_tenant(tenant)
         validation.require_session_id(session_id)
         await self._running.settled(session_id)
-        session = await self._owned(session_id, tenant)
-        if session.state is SessionState.CLOSED:
-            raise _not_found(session_id)
-        return _view(session, busy=self._running.is_busy(session_id))
+        session = await self._records.open(session_id, tenant)
+        return view_of(session, self._policy, busy=self._running.is_busy(session_id))
 
     async def list(self, request: ListSessions) -> SessionPage:
         """A page of open sessions, without their system prompts and tools."""
         validation.require_listing(request)
         size = request.page_size
         found = await self._store.sessions(request.tenant, after=request.page_token, limit=size + 1)
-        page = [_summary(session, busy=self._running.is_busy(session.session_id)) for session in found[:size]]
+        page = [
+            summary_of(session, self._policy, busy=self._running.is_busy(session.session_id))
+            for session in found[:size]
+        ]
         return SessionPage(sessions=tuple(page), next_page_token=page[-1].session_id if len(found) > size else "")
 
     async def _turn_or_answer(self, request: GenerateRequest) -> AsyncGenerator[TurnEvent, None]:
@@ -197,7 +266,7 @@ class SessionManager:
         stored = await self._stored_while_busy(request)
         if stored is None:
             async with self._running.alone_in(request.session_id, request.request_id) as claim:
-                session, stored = await self._find(request)
+                session, stored = await self._records.find(request)
                 if stored is None:
                     async with aclosing(self._turn(request, session, claim)) as events:
                         async for event in events:
@@ -209,21 +278,50 @@ class SessionManager:
     async def _turn(self, request: GenerateRequest, session: Session, claim: Claim) -> AsyncGenerator[TurnEvent, None]:
         log = await self._continued(request, session)
         prompt = await self._turns.prompt(session, log, request)
-        run = self._turns.run(prompt.token_ids, request, logged_tokens=prompt.logged_tokens)
+        terms = await self._turn_begins(session, prompt, request)
         try:
-            async with aclosing(run.deltas()) as deltas:
-                async for delta in deltas:
-                    yield delta
-        finally:
-            claim.is_ending()
-        yield await self._commit_turn(request, session, prompt.entry, run.result, in_chat=prompt.in_chat)
+            run = self._turns.run(prompt.token_ids, request, terms)
+            try:
+                async with aclosing(run.deltas()) as deltas:
+                    async for delta in deltas:
+                        yield delta
+            finally:
+                claim.is_ending()
+            finished = await self._commit_turn(request, session, prompt, run.result)
+        except BaseException as error:
+            self._turn_failed(session, error)
+            raise
+        yield finished
+
+    async def _turn_begins(
+        self, session: Session, prompt: TurnPrompt, request: GenerateRequest | AppendRequest
+    ) -> TurnTerms:
+        """Everyone is told; what goes along with the prompt."""
+        self._care.turn_begins(session, request.input)
+        self._publish(session, TurnStarted(version=session.version, prompt_tokens=len(prompt.token_ids)))
+        expected = session.keeping.expected_output if isinstance(request, GenerateRequest) else None
+        return TurnTerms(
+            persist=self._care.persists_turns(session),
+            deadline_s=request.deadline_s,
+            expected_token_ids=await self._turns.expected_tokens(expected),
+            logged_tokens=prompt.logged_tokens,
+        )
+
+    def _turn_failed(self, session: Session, error: BaseException) -> None:
+        if isinstance(error, SessileError):
+            self._publish(session, TurnFailed(error=type(error).__name__, message=str(error)))
+        else:
+            self._publish(session, TurnFailed(error="Cancelled", message="the caller left, or the server was stopped"))
+
+    def _publish(self, session: Session, what: Happening) -> None:
+        self._watchers.publish(session.tenant, session.session_id, what)
 
     async def _commit_turn(
-        self, request: GenerateRequest, session: Session, entry: NewEntry | None, result: TurnResult, *, in_chat: bool
+        self, request: GenerateRequest, session: Session, prompt: TurnPrompt, result: TurnResult
     ) -> TurnFinished:
-        said = (assistant_message(result.text),) if in_chat else ()
+        said = (assistant_message(result.text),) if prompt.in_chat else ()
         output = NewEntry(kind=EntryKind.OUTPUT, token_ids=result.token_ids, messages=said)
-        entries = (output,) if entry is None else (entry, output)
+        entries = (output,) if prompt.entry is None else (prompt.entry, output)
         after = session.advanced(entries, now=self._clock())
         finished = TurnFinished(
             finish_reason=result.finish_reason,
@@ -236,7 +334,17 @@ class SessionManager:
             tokens_committed=tokens_in(entries),
         )
         answer = answers.turn_answer(result, finished)
-        await self._commit(request, Change(session=after, base_version=session.version, entries=entries), answer)
+        expected = session.keeping.expected_output
+        change = Change(
+            session=after,
+            base_version=session.version,
+            entries=entries,
+            keep=lambda keeping: keeping.after_turn(expected),
+        )
+        _, committed = await self._records.commit(request, change, answer)
+        if committed is not None:
+            self._care.turn_ended(committed, [*prompt.token_ids, *result.token_ids], _calls_of(said))
+            self._publish(committed, finished)
         logger.debug(
             "turn %d: %d tokens, %s",
             finished.turn,
@@ -246,30 +354,46 @@ class SessionManager:
         )
         return finished
 
-    async def _appended(self, request: AppendRequest, session: Session) -> tuple[Change, Appended]:
+    async def _appended(self, request: AppendRequest, session: Session) -> tuple[Change, Appended, _Changed]:
         log = await self._continued(request, session)
         prompt = await self._turns.prompt(session, log, request)
         if prompt.entry is None:
             raise RequestError("there is nothing to append", field="input")
-        usage = await self._turns.prefill(prompt, request)
+        terms = await self._turn_begins(session, prompt, request)
+        try:
+            usage = await self._turns.prefill(prompt, request, terms)
+        except BaseException as error:
+            self._turn_failed(session, error)
+            raise
         after = session.advanced((prompt.entry,), now=self._clock())
-        answer = Appended(session=_view(after), tokens_committed=len(prompt.entry.token_ids), usage=usage)
-        return Change(session=after, base_version=session.version, entries=(prompt.entry,)), answer
+        answer = Appended(
+            session=view_of(after, self._policy), tokens_committed=len(prompt.entry.token_ids), usage=usage
+        )
+        change = Change(
+            session=after,
+            base_version=session.version,
+            entries=(prompt.entry,),
+            keep=lambda keeping: keeping.after_turn(None),
+        )
+        return change, answer, lambda committed: self._care.turn_ended(committed, prompt.token_ids, {})
 
-    async def _rolled_back(self, request: RollbackRequest, session: Session) -> tuple[Change, SessionView]:
+    async def _rolled_back(self, request: RollbackRequest, session: Session) -> tuple[Change, SessionView, _Changed]:
         log = await self._store.log(session.place)
         after = session.moved(log.find(request.to, "to"), now=self._clock())
-        return Change(session=after, base_version=session.version), _view(after)
+        change = Change(session=after, base_version=session.version)
+        return change, view_of(after, self._policy), lambda committed: self._care.rolled_back(committed, log)
 
-    async def _closed(self, request: CloseRequest, session: Session) -> tuple[Change, SessionView]:
+    async def _closed(self, request: CloseRequest, session: Session) -> tuple[Change, SessionView, _Changed]:
+        log = await self._store.log(session.place)
         after = session.closed(now=self._clock())
-        return Change(session=after, base_version=session.version), _view(after)
+        change = Change(session=after, base_version=session.version)
+        return change, view_of(after, self._policy), lambda committed: self._care.closed(committed, log)
 
     async def _change(
         self,
         request: _Request,
         answer_type: type[_Answer],
-        make: Callable[[_Request, Session], Awaitable[tuple[Change, _Answer]]],
+        make: Callable[[_Request, Session], Awaitable[tuple[Change, _Answer, _Changed]]],
     ) -> _Answer:
         """Change a session while nothing else does, or answer as the same request was answered before."""
         with self._running.admitted():
@@ -279,11 +403,14 @@ class SessionManager:
                 async with self._running.alone_in(request.session_id, request.request_id) as claim:
                     if not isinstance(request, AppendRequest):
                         claim.is_ending()  # short, without the engine
-                    session, stored = await self._find(request)
+                    session, stored = await self._records.find(request)
                     if stored is None:
                         session.require_version(request.expected_version)
-                        change, answer = await make(request, session)
-                        return await self._commit(request, change, answer)
+                        change, answer, changed = await make(request, session)
+                        answer, committed = await self._records.commit(request, change, answer)
+                        if committed is not None:
+                            changed(committed)
+                        return answer
             return answers.answer_again(stored, request, answer_type)
 
     async def _continued(self, request: Mutation, session: Session) -> SessionLog:
@@ -292,82 +419,18 @@ class SessionManager:
         session.model.require_same(self._turns.identity(self._turns.engine_info()))
         return await self._store.log(session.place)
 
-    async def _commit(self, request: OpenSession | Mutation, change: Change, answer: _Answer) -> _Answer:
-        """Make the change durable, and with it the answer to its request id."""
-        to_remember = answers.stored_answer(request, answer, now=self._clock())
-        try:
-            await self._store.apply(msgspec.structs.replace(change, answer=to_remember))
-        except DuplicateRequest:
-            stored = await self._stored(request)  # answered while this one was on its way
-            if stored is None:
-                raise
-            return answers.answer_again(stored, request, type(answer))
-        self._prune_sometimes()
-        return answer
-
-    def _prune_sometimes(self) -> None:
-        now = self._clock()
-        if now >= self._next_prune_at:
-            self._next_prune_at = now + _PRUNE_EVERY_S
-            self._store.prune_soon(now - self._retention_s)
-
     async def _stored_while_busy(self, request: Mutation) -> StoredAnswer | None:
         """The answer to a request that came before the turn which runs now."""
         if not self._running.is_refusing(request.session_id):
             return None
-        await self._owned(request.session_id, request.tenant)
-        return await self._stored(request)
-
-    async def _stored(self, request: OpenSession | Mutation) -> StoredAnswer | None:
-        if request.request_id is None:
-            return None
-        return await self._store.answer(answers.scope_of(request), request.request_id)
-
-    async def _find(self, request: Mutation) -> tuple[Session, StoredAnswer | None]:
-        """The session, and what the same request was answered before; a closed session has old answers only."""
-        session = await self._owned(request.session_id, request.tenant)
-        stored = await self._stored(request)
-        if stored is None and session.state is SessionState.CLOSED:
-            raise _not_found(request.session_id)
-        return session, stored
-
-    async def _owned(self, session_id: str, tenant: str) -> Session:
-        session = await self._store.session(session_id)
-        if session is None or session.tenant != tenant:
-            raise _not_found(session_id)
-        return session
+        await self._records.owned(request.session_id, request.tenant)
+        return await self._records.stored(request)
 
 
 def _about(session: Session) -> dict[str, str]:
     return {"session_id": session.session_id}
 
 
-def _new_session_id(now: float) -> str:
-    """Ids sort by the time of opening."""
-    return f"ses_{int(now * 1000):012x}{secrets.token_hex(8)}"
-
-
-def _not_found(session_id: str) -> SessionNotFound:
-    return SessionNotFound(f"there is no open session {session_id!r}", field="session_id", remedy="open a session")
-
-
-def _view(session: Session, *, busy: bool = False) -> SessionView:
-    return SessionView(
-        session_id=session.session_id,
-        tenant=session.tenant,
-        version=session.version,
-        state=session.state,
-        model=session.model.name,
-        num_tokens=session.place.num_tokens,
-        num_turns=session.place.num_turns,
-        busy=busy,
-        system=session.system,
-        tools=session.tools,
-        parent_session_id=session.parent_session_id,
-        created_at=session.created_at,
-        updated_at=session.updated_at,
-    )
-
-
-def _summary(session: Session, *, busy: bool) -> SessionView:
-    return msgspec.structs.replace(_view(session, busy=busy), system=None, tools=())
+def _calls_of(said: Sequence[Message]) -> dict[str, str]:
+    """Tool calls that an answer makes: names by id."""
+    return {call.id: call.name for message in said for call in message.tool_calls}

@@ -5,14 +5,31 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from typing import Protocol
 
+from ...server.engine.cache_messages import (
+    CacheEvents,
+    ExportOutcome,
+    ExportPath,
+    ImportOutcome,
+    ImportPath,
+    PersistOutcome,
+    PersistPath,
+    ReleasePath,
+    ResumeEstimate,
+    ResumePath,
+    RetainOutcome,
+    RetainPath,
+    SupersedePath,
+    SuspendOutcome,
+    SuspendPath,
+)
 from ...server.engine.messages import EngineReady, SubmitTurn, TurnOutput
 
 Clock = Callable[[], float]
 """Seconds since the epoch."""
 
 
-class TurnEngine(Protocol):
-    """What the manager may ask of the engine's client."""
+class TurnRunner(Protocol):
+    """An engine that runs turns."""
 
     @property
     def info(self) -> EngineReady:
@@ -26,3 +43,39 @@ class TurnEngine(Protocol):
     async def abort(self, turn_id: str) -> None:
         """End a running turn within one step; its iterator then ends with ``FinishReason.ABORTED`` and the usage."""
         ...
+
+
+class EngineCache(Protocol):
+    """The engine's cache, which can be told what is known of sessions. All of it raises EngineError without an engine.
+
+    See ``server/engine/client.py`` for each method.
+    """
+
+    @property
+    def info(self) -> EngineReady:
+        """The loaded model; another value after a restart of the engine."""
+        ...
+
+    async def retain(self, path: RetainPath) -> RetainOutcome: ...
+
+    async def release(self, path: ReleasePath) -> None: ...
+
+    async def supersede(self, path: SupersedePath) -> None: ...
+
+    async def persist(self, path: PersistPath) -> PersistOutcome: ...
+
+    async def suspend(self, path: SuspendPath) -> SuspendOutcome: ...
+
+    async def resume(self, path: ResumePath) -> ResumeEstimate: ...
+
+    async def export_path(self, path: ExportPath) -> ExportOutcome: ...
+
+    async def import_path(self, path: ImportPath) -> ImportOutcome: ...
+
+    def cache_events(self) -> AsyncGenerator[CacheEvents, None]:
+        """What happens in the cache from now on, over restarts of the engine."""
+        ...
+
+
+class TurnEngine(TurnRunner, EngineCache, Protocol):
+    """All that the manager may ask of the engine's client."""

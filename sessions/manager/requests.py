@@ -9,6 +9,7 @@ import msgspec
 
 from ...server.engine.messages import FinishReason, Priority, TokenLogprobs, TurnUsage
 from ...server.engine.sampling_params import SamplingParams
+from ..keeping import Hint, Persistence, PersistencePolicy
 from ..messages import Message, Tool
 from ..session import Point, SessionState
 
@@ -43,13 +44,17 @@ TurnInput = MessagesInput | TextInput | TokenIdsInput | ToolResultInput
 
 
 class OpenSession(msgspec.Struct, frozen=True, kw_only=True):
-    """Open a session. ``model`` None is the served one. The system prompt and the tools hold for its whole life."""
+    """Open a session. ``model`` None is the served one. The system prompt and the tools hold for its whole life.
+
+    ``persistence`` None: as the server is configured.
+    """
 
     tenant: str = ""
     model: str | None = None
     system: str | None = None
     tools: tuple[Tool, ...] = ()
     request_id: str | None = None
+    persistence: PersistencePolicy | None = None
 
 
 class Mutation(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,19 +74,22 @@ class AppendRequest(Mutation, frozen=True, kw_only=True):
 
     input: TurnInput
     priority: Priority = Priority.INTERACTIVE
+    deadline_s: float | None = None
 
 
 class GenerateRequest(Mutation, frozen=True, kw_only=True):
     """Add ``input`` (None: nothing, go on from the log as it is) and sample an answer.
 
     ``stop``: strings that end the turn; the text ends before the first of them that appears, while the log keeps the
-    sampled tokens up to the one that completed it.
+    sampled tokens up to the one that completed it. ``deadline_s``: seconds that the caller waits at most, from now; the
+    same request may be sent again with another.
     """
 
     input: TurnInput | None = None
     sampling: SamplingParams = SamplingParams()
     stop: tuple[str, ...] = ()
     priority: Priority = Priority.INTERACTIVE
+    deadline_s: float | None = None
 
 
 class ForkRequest(Mutation, frozen=True, kw_only=True):
@@ -98,6 +106,44 @@ class RollbackRequest(Mutation, frozen=True, kw_only=True):
 
 class CloseRequest(Mutation, frozen=True, kw_only=True):
     """Close: the session is not found afterwards."""
+
+
+class HintRequest(Mutation, frozen=True, kw_only=True):
+    """Say what is going to happen. Changes neither the log nor the version."""
+
+    hint: Hint
+
+
+class SuspendRequest(Mutation, frozen=True, kw_only=True):
+    """Give the session's device memory back."""
+
+
+class ResumeRequest(Mutation, frozen=True, kw_only=True):
+    """Begin to bring the session's KV back to the device."""
+
+
+class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as a file. ``without_kv``: its log alone."""
+
+    session_id: str
+    tenant: str = ""
+    expected_version: int | None = None
+    without_kv: bool = False
+
+
+class ImportSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session from a file that an export wrote. ``without_kv``: do not use the file's KV."""
+
+    tenant: str = ""
+    request_id: str | None = None
+    without_kv: bool = False
+
+
+class WatchRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Events of one session, or (None) of all of a tenant."""
+
+    session_id: str | None = None
+    tenant: str = ""
 
 
 class ListSessions(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +170,8 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     parent_session_id: str | None
     created_at: float
     updated_at: float
+    persistence: PersistencePolicy = PersistencePolicy(Persistence.ALWAYS)
+    suspended: bool = False
 
 
 class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,6 +187,57 @@ class Appended(msgspec.Struct, frozen=True, kw_only=True):
     session: SessionView
     tokens_committed: int
     usage: TurnUsage
+
+
+class HintVerdict(enum.StrEnum):
+    """What became of a hint."""
+
+    ACCEPTED = "accepted"
+    CLIPPED = "clipped"
+    REJECTED = "rejected"
+
+
+class HintOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a hint, and why not all of it. ``expires_in_s`` None: no time limits it."""
+
+    verdict: HintVerdict
+    reason: str = ""
+    pinned_tokens: int = 0
+    expires_in_s: float | None = None
+
+
+class TokensByTier(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens of a log by the fastest tier that has their KV."""
+
+    device: int = 0
+    host: int = 0
+    disk: int = 0
+    shared: int = 0
+
+
+class Suspended(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a suspend."""
+
+    session: SessionView
+    tokens_by_tier: TokensByTier
+    device_blocks_freed: int
+
+
+class Resumed(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a resume: what the next turn can expect. ``seconds``: of loading and computing, from now."""
+
+    session: SessionView
+    tokens_by_tier: TokensByTier
+    tokens_to_compute: int
+    seconds: float
+
+
+class Imported(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to an import. ``kv_refused``: why KV in the file is not used, empty where it is or there is none."""
+
+    session: SessionView
+    kv_tokens: int = 0
+    kv_refused: str = ""
 
 
 class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):

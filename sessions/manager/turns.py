@@ -40,6 +40,20 @@ class TurnPrompt(msgspec.Struct, frozen=True, kw_only=True):
     logged_tokens: int  # of ``token_ids``, those whose KV was computed before, here or elsewhere
 
 
+class TurnTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What goes along with a turn's prompt.
+
+    ``persist``: write its KV to disk when it ends. ``deadline_s``: a turn that still waits after so many seconds ends.
+    ``expected_token_ids``: what the answer may be like, to draft from. ``logged_tokens``: of the prompt's tokens, those
+    whose KV was computed before, here or elsewhere.
+    """
+
+    persist: bool = True
+    deadline_s: float | None = None
+    expected_token_ids: tuple[int, ...] = ()
+    logged_tokens: int = 0
+
+
 class Turns:
     """Makes prompts and runs turns. Rendering and tokenising have a thread of their own: no text stops the loop."""
 
@@ -113,20 +127,25 @@ class Turns:
             logged_tokens=computed_before(log.num_tokens),
         )
 
-    def run(
-        self, token_ids: list[int], request: GenerateRequest | CompletionRequest, *, logged_tokens: int = 0
-    ) -> TurnRun:
+    async def expected_tokens(self, text: str | None) -> tuple[int, ...]:
+        """What an answer may be like, in tokens; as many as an answer can have."""
+        if not text:
+            return ()
+        token_ids = await self.tokenise(lambda: self._tokenizer.encode(text, allow_special=False))
+        return tuple(token_ids[: self.engine_info().context_length])
+
+    def run(self, token_ids: list[int], request: GenerateRequest | CompletionRequest, terms: TurnTerms) -> TurnRun:
         """A turn that continues ``token_ids``, ready to be read."""
-        turn = self._submission(token_ids, request.sampling, request, logged_tokens)
+        turn = self._submission(token_ids, request.sampling, request, terms)
         return TurnRun(self._engine, self._tokenizer, turn, request.stop)
 
-    async def prefill(self, prompt: TurnPrompt, request: AppendRequest) -> TurnUsage:
+    async def prefill(self, prompt: TurnPrompt, request: AppendRequest, terms: TurnTerms) -> TurnUsage:
         """Compute the KV of ``prompt``. The engine samples a token to do so, which is dropped.
 
         Raises:
             EngineError: the engine died meanwhile.
         """
-        turn = self._submission(prompt.token_ids, _PREFILL_ONLY, request, prompt.logged_tokens)
+        turn = self._submission(prompt.token_ids, _PREFILL_ONLY, request, terms)
         async with aclosing(self._engine.generate(turn)) as outputs:
             async for output in outputs:
                 if output.usage is not None:
@@ -138,7 +157,7 @@ class Turns:
         token_ids: list[int],
         sampling: SamplingParams,
         request: AppendRequest | GenerateRequest | CompletionRequest,
-        logged_tokens: int,
+        terms: TurnTerms,
     ) -> SubmitTurn:
         return SubmitTurn(
             turn_id=uuid.uuid4().hex,
@@ -149,7 +168,10 @@ class Turns:
             priority=request.priority,
             tenant=request.tenant,
             owner="" if isinstance(request, CompletionRequest) else request.session_id,
-            logged_tokens=logged_tokens,
+            persist=terms.persist,
+            deadline_s=terms.deadline_s,
+            expected_token_ids=terms.expected_token_ids,
+            logged_tokens=terms.logged_tokens,
         )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .database import Change, DuplicateRequest
+from .database import Change, DuplicateRequest, KeepingChange
 from .rows import StoredAnswer
 from .store import SessionStore
 
-__all__ = ["Change", "DuplicateRequest", "SessionStore", "StoredAnswer"]
+__all__ = ["Change", "DuplicateRequest", "KeepingChange", "SessionStore", "StoredAnswer"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import msgspec
 from sqlite_utils import Database
 
 from ..errors import StoreError
+from ..keeping import NOTHING_SAID, Keeping
 from ..session import Head, LogPart, NewEntry, Place, Session, SessionLog, SessionState, tokens_in, turns_in
 from . import rows
 from .failures import store_errors
@@ -49,21 +50,38 @@ entry_id NOT IN (
 """
 
 
+# Open sessions whose log goes through an entry.
+_SESSIONS_THROUGH = """
+WITH RECURSIVE after(id) AS (
+    SELECT ?
+    UNION
+    SELECT entries.entry_id FROM after JOIN entries ON entries.parent_id = after.id
+)
+SELECT sessions.* FROM after JOIN sessions ON sessions.head_id = after.id
+WHERE sessions.state = ? AND sessions.session_id != ? LIMIT ?
+"""
+
+
 class DuplicateRequest(Exception):
     """The request id was answered before, by a change that was made in the meantime."""
+
+
+KeepingChange = Callable[[Keeping], Keeping]
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One atomic step: the session's next value, the entries that lead to it, and the answer to remember.
 
     ``base_version`` is the version that ``session`` was made from, 0 for a new session. With ``entries`` the head of
-    ``session`` is still the old one; the store moves it to the last entry.
+    ``session`` is still the old one; the store moves it to the last entry. How a session is kept may have changed since
+    ``session`` was read: ``keep`` makes its next value from the one that holds now; only a new session brings its own.
     """
 
     session: Session
     base_version: int
     entries: tuple[NewEntry, ...] = ()
     answer: StoredAnswer | None = None
+    keep: KeepingChange | None = None
 
 
 class SessionDatabase:
@@ -146,9 +164,10 @@ class SessionDatabase:
         row = rows.session_row(session)
         if change.base_version == 0:
             self._database.table("sessions").insert(row)
-        else:
-            self._replace_session(row, change.base_version)
-        return session
+            self._write_keeping(session.session_id, NOTHING_SAID, session.keeping)
+            return session
+        self._replace_session(row, change.base_version)
+        return msgspec.structs.replace(session, keeping=self._keep(session.session_id, change.keep))
 
     def _insert_answer(self, answer: StoredAnswer) -> None:
         if self.answer(answer.scope, answer.request_id) is not None:
@@ -185,11 +204,48 @@ class SessionDatabase:
             )
         self._database.table("sessions").update(session_id, row)
 
+    def keep(self, session_id: str, change: KeepingChange, answer: StoredAnswer | None) -> Keeping:
+        """Change how a session is kept, and nothing else of it; returns what holds afterwards.
+
+        Raises:
+            DuplicateRequest: the request id of ``answer`` has one already; nothing was changed.
+        """
+        with self._transaction():
+            if answer is not None:
+                self._insert_answer(answer)
+            return self._keep(session_id, change)
+
+    def _keep(self, session_id: str, change: KeepingChange | None) -> Keeping:
+        before = self._keepings([session_id]).get(session_id, NOTHING_SAID)
+        after = before if change is None else change(before)
+        self._write_keeping(session_id, before, after)
+        return after
+
+    def _write_keeping(self, session_id: str, before: Keeping, after: Keeping) -> None:
+        if after != before:
+            self._database.table("keepings").upsert(rows.keeping_row(session_id, after), pk="session_id")
+
+    def _keepings(self, session_ids: Sequence[str]) -> dict[str, Keeping]:
+        """Of each session about which anything was said."""
+        marks = ", ".join("?" * len(session_ids))
+        found = self._database.table("keepings").rows_where(f"session_id IN ({marks})", list(session_ids))
+        return {row["session_id"]: rows.keeping_from(row) for row in found}
+
     def session(self, session_id: str) -> Session | None:
         """A session in any state."""
         with store_errors(self._path):
             found = next(self._database.table("sessions").rows_where("session_id = ?", [session_id]), None)
-        return None if found is None else rows.session_from(found)
+            return None if found is None else self._sessions([found])[0]
+
+    def _sessions(self, found: Sequence[rows.Row]) -> list[Session]:
+        keepings = self._keepings([row["session_id"] for row in found])
+        return [rows.session_from(row, keepings.get(row["session_id"], NOTHING_SAID)) for row in found]
+
+    def sessions_through(self, entry_id: int, *, but: str, limit: int) -> list[Session]:
+        """Open sessions but one whose log goes through that entry, or one behind it; at most ``limit``."""
+        with store_errors(self._path):
+            parameters = [entry_id, SessionState.OPEN.value, but, limit]
+            return [rows.session_from(row) for row in self._database.query(_SESSIONS_THROUGH, parameters)]
 
     def sessions(self, tenant: str, *, after: str, limit: int) -> list[Session]:
         """Open sessions of a tenant in the order of their ids, behind the id ``after``."""
@@ -200,7 +256,7 @@ class SessionDatabase:
                 order_by="session_id",
                 limit=limit,
             )
-            return [rows.session_from(row) for row in found]
+            return self._sessions(list(found))
 
     def log(self, place: Place) -> SessionLog:
         """The entries from the start to ``place``."""
@@ -232,6 +288,10 @@ class SessionDatabase:
             parameters = [SessionState.CLOSED.value, before]
             self._database.execute(
                 f"DELETE FROM answers WHERE scope IN (SELECT session_id FROM sessions WHERE {closed})",  # noqa: S608
+                parameters,
+            )
+            self._database.execute(
+                f"DELETE FROM keepings WHERE session_id IN (SELECT session_id FROM sessions WHERE {closed})",  # noqa: S608
                 parameters,
             )
             self._database.table("sessions").delete_where(closed, parameters)

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from ..errors import StoreError
+from ..keeping import NOTHING_SAID, Keeping
 from ..messages import Message, Tool
 from ..session import Entry, EntryKind, Head, ModelIdentity, NewEntry, Place, Session, SessionState
 
@@ -18,6 +19,7 @@ Row = dict[str, Any]
 
 _MESSAGES = msgspec.json.Decoder(tuple[Message, ...])
 _TOOLS = msgspec.json.Decoder(tuple[Tool, ...])
+_KEEPING = msgspec.json.Decoder(Keeping)
 
 
 class StoredAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +103,17 @@ def session_row(session: Session) -> Row:
     )
 
 
-def session_from(row: Row) -> Session:
+def keeping_row(session_id: str, keeping: Keeping) -> Row:
+    return sealed({"session_id": session_id, "keeping": msgspec.json.encode(keeping)})
+
+
+def keeping_from(row: Row) -> Keeping:
+    """Raises StoreError for a damaged row."""
+    row = _opened(row, f"the keeping of session {row['session_id']}")
+    return _KEEPING.decode(row["keeping"])
+
+
+def session_from(row: Row, keeping: Keeping = NOTHING_SAID) -> Session:
     """Raises StoreError for a damaged row."""
     row = _opened(row, f"session {row['session_id']}")
     head = None if row["head_id"] is None else Head(row["head_id"], row["head_used"])
@@ -121,6 +133,7 @@ def session_from(row: Row) -> Session:
         parent_session_id=row["parent_session_id"],
         created_at=row["created_at"],
         updated_at=row["updated_at"],
+        keeping=keeping,
     )
 
 

@@ -1,7 +1,7 @@
 """The tables of the session store, and how older files become this version's.
 
-``sessions`` and ``answers`` are small and change; ``entries`` holds the tokens and is only ever added to. A migration
-is never edited after a release: a new one follows it.
+``sessions``, ``keepings`` and ``answers`` are small and change; ``entries`` holds the tokens and is only ever added to.
+A migration is never edited after a release: a new one follows it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,26 @@ def _m001_sessions_and_entries(database: Database) -> None:
     database.table("answers").create_index(["created_at"], index_name="answers_by_age")
 
 
-_STEPS = (("m001_sessions_and_entries", _m001_sessions_and_entries),)
+def _m002_keepings(database: Database) -> None:
+    """How sessions are kept (their policy and hints), and the ways from an entry to what follows it."""
+    database.table("keepings").create(
+        {
+            "session_id": str,
+            "keeping": bytes,  # JSON
+            "checksum": int,
+        },
+        pk="session_id",
+        not_null={"keeping", "checksum"},
+        strict=True,
+    )
+    database.table("entries").create_index(["parent_id"], index_name="entries_by_parent")
+    database.table("sessions").create_index(["head_id"], index_name="sessions_by_head")
+
+
+_STEPS = (
+    ("m001_sessions_and_entries", _m001_sessions_and_entries),
+    ("m002_keepings", _m002_keepings),
+)
 SCHEMA_VERSION = len(_STEPS)
 
 

@@ -7,8 +7,9 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from ..errors import StoreError
+from ..keeping import Keeping
 from ..session import Place, Session, SessionLog
-from .database import Change
+from .database import Change, KeepingChange
 from .files import DATABASE_NAME, create_database
 from .lock import DataFolderLock
 from .rows import StoredAnswer
@@ -59,6 +60,22 @@ class SessionStore:
             DuplicateRequest: its request id has an answer already; nothing was changed.
         """
         return await to_the_end(self._changes.submit(change))
+
+    async def keep(self, session_id: str, change: KeepingChange, answer: StoredAnswer | None = None) -> Keeping:
+        """Make a change of how a session is kept durable; returns what holds afterwards.
+
+        ``change`` gets what holds when its turn comes, on the writer's thread.
+
+        Raises:
+            DuplicateRequest: the request id of ``answer`` has one already; nothing was changed.
+        """
+        return await to_the_end(self._writer.submit(lambda database: database.keep(session_id, change, answer)))
+
+    async def sessions_through(self, entry_id: int, *, but: str, limit: int) -> list[Session]:
+        """Open sessions but one whose log goes through that entry, or one behind it; at most ``limit``."""
+        return await asyncio.wrap_future(
+            self._reader.submit(lambda database: database.sessions_through(entry_id, but=but, limit=limit))
+        )
 
     async def session(self, session_id: str) -> Session | None:
         """A session in any state; None if there is none of that id."""

@@ -54,21 +54,21 @@ class ScriptedCache:
         default = RetainOutcome(
             verdict=Verdict.ACCEPTED, pinned_tokens=len(path.token_ids), expires_in_s=path.retention.ttl_s
         )
-        return self._answer(path, default)
+        return self._reply(path, default)
 
     async def release(self, path: ReleasePath) -> None:
-        self._answer(path, None)
+        self._reply(path, None)
 
     async def supersede(self, path: SupersedePath) -> None:
-        self._answer(path, None)
+        self._reply(path, None)
 
     async def persist(self, path: PersistPath) -> PersistOutcome:
-        return self._answer(path, PersistOutcome(tokens_by_tier={"disk": len(path.token_ids)}))
+        return self._reply(path, PersistOutcome(tokens_by_tier={"disk": len(path.token_ids)}))
 
     async def suspend(self, path: SuspendPath) -> SuspendOutcome:
         num_tokens = len(path.token_ids)
         default = SuspendOutcome(tokens_by_tier={"disk": num_tokens}, device_blocks_given_back=num_tokens // BLOCK)
-        return self._answer(path, default)
+        return self._reply(path, default)
 
     async def resume(self, path: ResumePath) -> ResumeEstimate:
         default = ResumeEstimate(
@@ -77,16 +77,16 @@ class ScriptedCache:
             seconds=0.01,
             prefetching=True,
         )
-        return self._answer(path, default)
+        return self._reply(path, default)
 
     async def export_path(self, path: ExportPath) -> ExportOutcome:
         """Writes the number of tokens, in digits."""
         Path(path.file).write_text(str(len(path.token_ids)), encoding="utf-8")  # noqa: ASYNC240 - a moment, in a test
-        return self._answer(path, ExportOutcome(tokens=len(path.token_ids), num_bytes=Path(path.file).stat().st_size))  # noqa: ASYNC240
+        return self._reply(path, ExportOutcome(tokens=len(path.token_ids), num_bytes=Path(path.file).stat().st_size))  # noqa: ASYNC240
 
     async def import_path(self, path: ImportPath) -> ImportOutcome:
         tokens = int(Path(path.file).read_text(encoding="utf-8"))  # noqa: ASYNC240 - a moment, in a test
-        return self._answer(path, ImportOutcome(tokens=tokens, tokens_by_tier={"disk": tokens}))
+        return self._reply(path, ImportOutcome(tokens=tokens, tokens_by_tier={"disk": tokens}))
 
     async def cache_events(self) -> AsyncGenerator[CacheEvents, None]:
         queue: asyncio.Queue[CacheEvents] = asyncio.Queue()
@@ -97,7 +97,7 @@ class ScriptedCache:
         finally:
             self._listeners.discard(queue)
 
-    def _answer(self, request, default):
+    def _reply(self, request, default):
         """What was scripted for this kind of request, else ``default``."""
         self.asked.append(request)
         scripted = self._answers.get(type(request))

@@ -273,5 +273,5 @@ async def test_a_port_in_use(front: Any) -> None:
 
 
 async def test_an_unknown_method(channel: grpc.aio.Channel) -> None:
-    code, _, _ = await failure(raw(channel, "Hint", b""))
+    code, _, _ = await failure(raw(channel, "Frobnicate", b""))
     assert code is grpc.StatusCode.UNIMPLEMENTED

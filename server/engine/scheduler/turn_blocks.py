@@ -1,0 +1,109 @@
+"""The blocks of a turn: what of its prefix is cached where, taking blocks when it starts and giving them back."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ....sessions.cache.cost_model import Source
+from ....sessions.cache.prefix_cache import BlockCopy, PrefixCache
+from ....sessions.cache.radix_tree import Match
+from ..kv_transfer import BlockLoad, KVTransfer
+from ..prompt_accounts import PromptAccounts, planned_tokens
+from ..sequence import Sequence
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Taken:
+    """What is to be done before a turn that got its blocks can run."""
+
+    copy: BlockCopy | None
+    load: BlockLoad | None
+
+
+class TurnBlocks:
+    """Between the scheduler and the cache. ``transfer`` None: there are no tiers below the device's."""
+
+    def __init__(self, cache: PrefixCache, accounts: PromptAccounts, transfer: KVTransfer | None) -> None:
+        self._cache = cache
+        self._accounts = accounts
+        self._transfer = transfer
+        self.block_size = cache.block_size
+
+    def look_up(self, sequence: Sequence) -> int:
+        """Name the blocks of a turn that is about to wait (``sequence.content_keys``) and return how many of its tokens
+        are cached on the device."""
+        key = sequence.packed(0, sequence.num_tokens - 1)  # the last token is computed always: its logits are needed
+        match = self._cache.match(sequence.turn.cache_salt, key)
+        sequence.content_keys = match.content_keys + self._cache.content_keys_after(match, key)
+        return match.num_tokens
+
+    def num_in_lower_tiers(self, sequence: Sequence, num_cached: int) -> int:
+        """How many tokens after the first ``num_cached`` the local tiers below the device's have."""
+        if self._transfer is None:
+            return 0
+        found = self._transfer.tiers.sources(sequence.content_keys[num_cached // self.block_size :])
+        blocks = sum(source.num_blocks for source in found)
+        return max(0, (num_cached // self.block_size + blocks) * self.block_size - num_cached) if blocks else 0
+
+    def num_cached_blocks(self, sequence: Sequence) -> int:
+        """Whole blocks of a waiting turn that are on the device now."""
+        key = sequence.packed(0, sequence.num_tokens - 1)
+        return len(self._cache.match(sequence.turn.cache_salt, key).blocks)
+
+    def take(self, sequence: Sequence, spare_blocks: int) -> Taken | None:
+        """Give a turn the cached blocks of its prefix and new ones for the rest of its tokens; None, and nothing is
+        taken, if fewer than ``spare_blocks`` would be left. Sets ``held`` and ``num_computed``."""
+        match = self._cache.match(sequence.turn.cache_salt, sequence.packed(0, sequence.num_tokens - 1))
+        wanted = sequence.content_keys[len(match.blocks) :]
+        sources = self._plan_load(match, wanted, sequence.num_tokens)
+        used = match.whole_blocks() if sources else match  # the rest of its block is loaded with the others
+        admitted = self._cache.admit(used, sequence.num_tokens, spare_blocks)
+        if admitted is None:
+            return None
+        sequence.held, copy = admitted
+        self._expect(sequence, match, wanted, sources)
+        sequence.num_computed = sequence.held.num_matched_tokens
+        if not sources or self._transfer is None:
+            return Taken(copy, None)
+        return Taken(copy, self._transfer.load_of(sequence, sources, wanted, len(match.blocks)))
+
+    def grow(self, sequence: Sequence, num_tokens: int) -> bool:
+        """Reserve blocks so that ``num_tokens`` tokens fit; False if the pool cannot give them."""
+        assert sequence.held is not None
+        return self._cache.grow(sequence.held, num_tokens)
+
+    def commit(self, sequence: Sequence) -> list[int]:
+        """Let others find the blocks that became full; returns which of the turn's blocks are others now."""
+        held = sequence.held
+        assert held is not None
+        if sequence.num_computed - held.num_cached_tokens < self.block_size:
+            return []
+        return self._cache.commit(
+            held, sequence.packed(held.num_cached_tokens, sequence.num_computed), sequence.num_computed
+        )
+
+    def give_back(self, sequence: Sequence) -> None:
+        """End a turn's hold. What it computed stays cached, and is persisted unless the turn forbids it."""
+        held = sequence.held
+        assert held is not None
+        self.commit(sequence)
+        self._accounts.computed(sequence)
+        if self._transfer is not None and sequence.turn.persist:
+            self._transfer.persist(held.content_keys, held.block_ids, held.num_matched_blocks)
+        self._cache.release(held, sequence.packed(held.num_cached_tokens, sequence.num_computed), sequence.num_computed)
+        sequence.held = None
+
+    def _plan_load(self, match: Match, wanted: list[bytes], num_tokens: int) -> list[Source]:
+        """What to load of ``wanted``, the blocks after the whole ones of ``match``."""
+        if self._transfer is None or not wanted:
+            return []
+        return self._transfer.plan(len(match.blocks), wanted, num_tokens)
+
+    def _expect(self, sequence: Sequence, match: Match, wanted: list[bytes], sources: list[Source]) -> None:
+        """Tell the accounts what is known of a turn's prompt."""
+
+        def found() -> int:
+            there = self._transfer.tiers.sources(wanted) if self._transfer is not None else []
+            return planned_tokens(match, there, self.block_size)
+
+        self._accounts.expect(sequence, match, found, planned_tokens(match, sources, self.block_size))

@@ -1,0 +1,69 @@
+"""Brings what the engine's cache does to those who watch sessions, while anyone does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator
+
+from ...server.engine.cache_messages import CacheEvent, CacheEventKind
+from ..errors import SessileError
+from .events import KvMoved, Movement, SessionEvent
+from .kv_requests import owner_of
+from .ports import EngineCache
+from .watchers import Watchers
+
+logger = logging.getLogger(__name__)
+
+_MOVEMENTS = {
+    CacheEventKind.DEMOTED: Movement.DEMOTED,
+    CacheEventKind.LOADED: Movement.LOADED,
+    CacheEventKind.EVICTED: Movement.EVICTED,
+    CacheEventKind.EXPIRED: Movement.EXPIRED,
+}
+
+
+class CacheWatch:
+    """Listens to the engine from the first watcher to the last."""
+
+    def __init__(self, engine: EngineCache, watchers: Watchers) -> None:
+        self._engine = engine
+        self._watchers = watchers
+        self._listening: asyncio.Task[None] | None = None
+
+    async def watch(self, tenant: str, session_id: str | None) -> AsyncGenerator[SessionEvent, None]:
+        """Events from now on; see ``Watchers.watch``."""
+        async with contextlib.aclosing(self._watchers.watch(tenant, session_id)) as events:
+            try:
+                async for event in events:
+                    if self._listening is None:
+                        self._listening = asyncio.get_running_loop().create_task(self._listen())
+                    yield event
+            finally:
+                await events.aclose()
+                await self._stop_if_unwatched()
+
+    async def _stop_if_unwatched(self) -> None:
+        listening = self._listening
+        if listening is not None and not self._watchers.any:
+            self._listening = None
+            listening.cancel()
+            await asyncio.wait({listening})
+
+    async def _listen(self) -> None:
+        try:
+            async with contextlib.aclosing(self._engine.cache_events()) as batches:
+                async for batch in batches:
+                    if batch.num_lost:
+                        self._watchers.lose(batch.num_lost)
+                    for event in batch.events:
+                        self._tell(event)
+        except SessileError as error:
+            logger.info("the cache tells nothing more: %s", error)
+
+    def _tell(self, event: CacheEvent) -> None:
+        movement = _MOVEMENTS.get(event.kind)
+        if movement is not None and event.owner:
+            moved = KvMoved(movement=movement, tokens=event.tokens, tier=event.tier)
+            self._watchers.publish_of(owner_of(event.owner), moved, event.at)

@@ -1,0 +1,61 @@
+"""What watchers of sessions are told."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from .requests import TurnFinished
+
+
+class WatchStarted(msgspec.Struct, frozen=True, kw_only=True, tag="started"):
+    """What happens from now on is told. Always the first."""
+
+
+class TurnStarted(msgspec.Struct, frozen=True, kw_only=True, tag="turn_started"):
+    """A turn or an append began; ``version`` is the one that it changes."""
+
+    version: int
+    prompt_tokens: int
+
+
+class TurnFailed(msgspec.Struct, frozen=True, kw_only=True, tag="turn_failed"):
+    """A turn ended without a result. ``error`` is the name of the error's class, ``Cancelled`` if the caller left."""
+
+    error: str
+    message: str
+
+
+class Movement(enum.StrEnum):
+    """What KV did."""
+
+    DEMOTED = "demoted"
+    LOADED = "loaded"
+    EVICTED = "evicted"
+    EXPIRED = "expired"
+
+
+class KvMoved(msgspec.Struct, frozen=True, kw_only=True, tag="kv_moved"):
+    """``tokens`` tokens came to ``tier``, or were dropped from it; of EXPIRED: a retention ended, nothing moved."""
+
+    movement: Movement
+    tokens: int
+    tier: str
+
+
+class EventsLost(msgspec.Struct, frozen=True, kw_only=True, tag="lost"):
+    """So many events were not told: the watcher was too slow."""
+
+    events: int
+
+
+Happening = WatchStarted | TurnStarted | TurnFinished | TurnFailed | KvMoved | EventsLost
+
+
+class SessionEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """``at``: seconds since the epoch. ``session_id``: empty where no session is concerned."""
+
+    at: float
+    what: Happening
+    session_id: str = ""
