@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .breaks import scope_between
 from .causes import Causes, Loss
 from .findings import Finding
 from .fleet_pass import fleet_break
@@ -12,7 +13,6 @@ from .profiles import PROFILES, CacheProfile
 from .prompt import Prompt
 from .rendering import ChatTemplate
 from .request import Request
-from .breaks import Scope
 from .severity import Thresholds
 from .side_call import side_call
 
@@ -42,7 +42,9 @@ class LiveDiagnosis:
         self._count += 1
         prompt = Prompt(request)
         match = self._index.find(prompt)
-        found = self._side_call(prompt, match) or self._against_parent(prompt, match) or self._against_fleet(prompt, match)
+        found = (
+            self._side_call(prompt, match) or self._against_parent(prompt, match) or self._against_fleet(prompt, match)
+        )
         parent = match.parent if found is None or found[1].verdict.rule != "PL406" else None
         self._index.add(prompt, parent)
         return None if found is None else _finding(found[0], prompt, found[1])
@@ -54,20 +56,11 @@ class LiveDiagnosis:
         parent = match.parent
         if parent is None:
             return None
-        judged = self._judge.judge(parent.prompt, prompt, self._profile, _scope(parent.prompt, prompt))
+        judged = self._judge.judge(parent.prompt, prompt, self._profile, scope_between(parent.prompt, prompt))
         return None if judged is None else (parent, judged)
 
     def _against_fleet(self, prompt: Prompt, match: Match) -> tuple[Entry, Judgement] | None:
         return None if match.parent is not None else fleet_break(prompt, self._profile, match, self._judge)
-
-
-def _scope(previous: Prompt, current: Prompt) -> Scope:
-    """Requests without a session whose conversation does not grow are items of a batch, not turns."""
-    if current.request.session is not None or previous.request.session is not None:
-        return Scope.LINEAGE
-    was, now = previous.conversation, current.conversation
-    same = len(was) == len(now) and all(a.digest == b.digest for a, b in zip(was, now, strict=True))
-    return Scope.FLEET if same and len(now) == 1 else Scope.LINEAGE
 
 
 def _finding(entry: Entry, prompt: Prompt, judged: Judgement) -> Finding | None:

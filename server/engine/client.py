@@ -57,6 +57,7 @@ from .messages import (
     TurnOutput,
     TurnOutputs,
 )
+from .turn_watch import TurnListener, observed
 
 logger = logging.getLogger(__name__)
 
@@ -165,6 +166,7 @@ class EngineClient:
         self._admission = TurnAdmission(config.max_waiting, config.max_sequences)
         self._turns: dict[str, asyncio.Queue[TurnOutput | EngineError]] = {}
         self._cache = CacheCalls()
+        self._listener: TurnListener | None = None
         self._info: EngineReady | None = None
         self._failure: EngineFailed | None = None
         self._supervisor: asyncio.Task[None] | None = None
@@ -206,7 +208,11 @@ class EngineClient:
             raise error
         return self.info
 
-    async def generate(self, turn: SubmitTurn) -> AsyncGenerator[TurnOutput, None]:
+    def listen(self, listener: TurnListener) -> None:
+        """Tell ``listener`` of all turns from now on."""
+        self._listener = listener
+
+    def generate(self, turn: SubmitTurn) -> AsyncGenerator[TurnOutput, None]:
         """Run a turn; the last output has its usage. Closing the iterator early aborts the turn.
 
         Raises:
@@ -216,6 +222,9 @@ class EngineClient:
             DeadlineExceeded: it still waited when its deadline passed.
             EngineError: the engine died, or is not ready.
         """
+        return self._generate(turn) if self._listener is None else observed(self._generate, turn, self._listener)
+
+    async def _generate(self, turn: SubmitTurn) -> AsyncGenerator[TurnOutput, None]:
         self._check(turn)
         self._admission.enter(turn, self.stats)
         child = self._child
@@ -348,8 +357,11 @@ class EngineClient:
 
     def _handle(self, message: FromEngine) -> None:
         match message:
-            case TurnOutputs(outputs, stats):
+            case TurnOutputs(outputs, stats, admitted):
                 self.stats = stats
+                if self._listener is not None:
+                    for counted in admitted:
+                        self._listener.turn_admitted(counted)
                 for output in outputs:
                     queue = self._turns.get(output.turn_id)
                     if queue is not None:

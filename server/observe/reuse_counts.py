@@ -1,4 +1,4 @@
-"""Prompt tokens by where they came from, for the whole server, each tenant and each session, now and since the start."""
+"""Prompt tokens by where they came from: of the server, each tenant and each session, now and since the start."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -25,7 +26,7 @@ from .completions import Completions
 from .events import Happening, SessionEvent, TurnFailed, TurnStarted
 from .kv_care import KvCare
 from .kv_requests import KvRequests
-from .ports import Clock, TurnEngine
+from .ports import Clock, TurnEngine, TurnObserver
 from .prompts import assistant_message
 from .records import SessionRecords
 from .replay import ReplayMemory
@@ -39,6 +40,7 @@ from .requests import (
     HintOutcome,
     HintRequest,
     ListSessions,
+    Miss,
     Mutation,
     OpenSession,
     Resumed,
@@ -54,6 +56,7 @@ from .requests import (
 )
 from .running import Claim, RunningWork
 from .turn import TurnResult
+from .turn_content import content_of_session
 from .turns import TurnPrompt, Turns, TurnTerms
 from .views import new_session_id, summary_of, view_of
 from .watchers import Watchers
@@ -92,13 +95,14 @@ class SessionManager:
         model_aliases: Collection[str] = (),
         grammars: GrammarConfig | None = None,
         persistence: PersistencePolicy = DEFAULT_POLICY,
+        observer: TurnObserver | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._policy = persistence
         self._running = RunningWork()
         self._records = SessionRecords(store, clock, retention_s)
-        self._turns = Turns(engine, tokenizer, chat_template, model_aliases, grammars)
+        self._turns = Turns(engine, tokenizer, chat_template, model_aliases, grammars, observer)
         self._completions = Completions(self._turns, replay if replay is not None else ReplayMemory())
         self._care = KvCare(engine, store, clock, persistence)
         self._kv_requests = KvRequests(self._records, engine, self._running, self._care, clock)
@@ -176,6 +180,7 @@ class SessionManager:
                 request, Change(session=fork, base_version=0), view_of(fork, self._policy)
             )
             if made is not None:
+                self._turns.observer.forked(answer.session_id, session.session_id)
                 await self._kv_requests.forked(session, place.num_tokens)
             return answer
 
@@ -281,13 +286,16 @@ class SessionManager:
         terms = await self._turn_begins(session, prompt, request)
         try:
             run = self._turns.run(prompt.token_ids, request, terms)
+            observer = self._turns.observer
+            observer.asked(run.turn, session.session_id, partial(content_of_session, session, log, prompt.entry))
             try:
                 async with aclosing(run.deltas()) as deltas:
                     async for delta in deltas:
                         yield delta
             finally:
                 claim.is_ending()
-            finished = await self._commit_turn(request, session, prompt, run.result)
+            miss = observer.miss_of(run.turn.turn_id)
+            finished = await self._commit_turn(request, session, prompt, run.result, miss)
         except BaseException as error:
             self._turn_failed(session, error)
             raise
@@ -317,7 +325,7 @@ class SessionManager:
         self._watchers.publish(session.tenant, session.session_id, what)
 
     async def _commit_turn(
-        self, request: GenerateRequest, session: Session, prompt: TurnPrompt, result: TurnResult
+        self, request: GenerateRequest, session: Session, prompt: TurnPrompt, result: TurnResult, miss: Miss | None
     ) -> TurnFinished:
         said = (assistant_message(result.text),) if prompt.in_chat else ()
         output = NewEntry(kind=EntryKind.OUTPUT, token_ids=result.token_ids, messages=said)
@@ -332,6 +340,7 @@ class SessionManager:
             turn=after.place.num_turns,
             num_tokens=after.place.num_tokens,
             tokens_committed=tokens_in(entries),
+            miss=miss,
         )
         answer = answers.turn_answer(result, finished)
         expected = session.keeping.expected_output

@@ -21,7 +21,7 @@ from ...server.text.tokenizer import Tokenizer
 from ..errors import EngineError, RequestError
 from ..session import EntryKind, ModelIdentity, NewEntry, Session, SessionLog
 from . import validation
-from .ports import TurnEngine
+from .ports import TurnEngine, TurnObserver, Unobserved
 from .prompts import PromptBuilder, in_chat
 from .requests import AppendRequest, CompletionRequest, GenerateRequest
 from .turn import TurnRun
@@ -64,8 +64,10 @@ class Turns:
         chat_template: ChatTemplate,
         model_aliases: Collection[str] = (),
         grammars: GrammarConfig | None = None,
+        observer: TurnObserver | None = None,
     ) -> None:
         self._engine = engine
+        self.observer: TurnObserver = observer if observer is not None else Unobserved()
         self._model_aliases = frozenset(model_aliases)
         self._tokenizer = tokenizer
         self.prompts = PromptBuilder(tokenizer, chat_template)
