@@ -20,6 +20,7 @@ from ..sessions.errors import ConfigError
 from ..sessions.keeping import Persistence, PersistencePolicy
 from .engine.engine_config import EngineConfig
 from .settings import ENVIRONMENT_PREFIX, Setting, settings_of, suggest
+from .text.answer_format import TextConfig
 from .text.grammar_config import GrammarConfig
 from .web.http_config import HttpConfig
 
@@ -115,6 +116,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     engine: Annotated[EngineConfig, Meta(extra={"prefix": ""})] = msgspec.field(default_factory=EngineConfig)
     kernels: Annotated[KernelsConfig, Meta(extra={"prefix": ""})] = msgspec.field(default_factory=KernelsConfig)
     names: Annotated[ModelNames, Meta(extra={"prefix": ""})] = msgspec.field(default_factory=ModelNames)
+    text: Annotated[TextConfig, Meta(extra={"prefix": ""})] = msgspec.field(default_factory=TextConfig)
     sessions: SessionsConfig = msgspec.field(default_factory=SessionsConfig)
     http: HttpConfig = msgspec.field(default_factory=HttpConfig)
     grpc: GrpcConfig = msgspec.field(default_factory=GrpcConfig)

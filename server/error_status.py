@@ -63,7 +63,10 @@ ERROR_TABLE: tuple[ErrorStatus, ...] = (
     ErrorStatus(SessileError, "INTERNAL", _Code.INTERNAL, 500),
 )
 
+CANCELLED = "CANCELLED"
+
 _BY_ERROR: Mapping[type[BaseException], ErrorStatus] = {row.error: row for row in ERROR_TABLE}
+_REASONS: Mapping[str, str] = {row.error.__name__: row.reason for row in ERROR_TABLE}
 _BY_REASON: Mapping[str, ErrorStatus] = {row.reason: row for row in ERROR_TABLE}
 
 
@@ -73,6 +76,11 @@ def status_of(error: SessileError) -> ErrorStatus:
         if error_class in _BY_ERROR:
             return _BY_ERROR[error_class]
     raise AssertionError("SessileError itself is in the table")
+
+
+def reason_of(error_name: str) -> str:
+    """The stable reason of an error by the name of its class; CANCELLED for what is no error of ours."""
+    return _REASONS.get(error_name, CANCELLED)
 
 
 def retry_after_s(error: SessileError) -> float | None:

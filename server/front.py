@@ -67,6 +67,7 @@ async def start_front(
         tokenizer,
         template,
         model_aliases={served.name, *served.aliases},
+        text_config=config.text,
         grammars=config.grammar,
         persistence=config.sessions.policy(),
     )

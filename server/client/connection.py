@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
-from ...sessions.manager.requests import TurnEvent
-from ..proto import responses
+from ...sessions.manager.events import SessionEvent
+from ...sessions.manager.requests import TurnEvent, WatchRequest
+from ..proto import events, responses
 from ..proto import session_pb2 as pb
 from ..proto.session_pb2_grpc import SessionServiceStub
 from .errors import from_rpc_error
@@ -68,6 +69,23 @@ class Connection:
         try:
             async for response in call:
                 event = responses.read_event(response, message.session_id)
+                if event is not None:
+                    yield event
+        except grpc.aio.AioRpcError as rpc_error:
+            raise from_rpc_error(rpc_error) from rpc_error
+        finally:
+            call.cancel()
+
+    async def watch(self, request: WatchRequest) -> AsyncGenerator[SessionEvent, None]:
+        """Events until the server ends the watch. Closing it cancels the call.
+
+        Raises:
+            SessileError: the server's, or ConnectionLost if the connection breaks; what happens then is not told.
+        """
+        call = self.stub.Watch(events.write_watch(request))
+        try:
+            async for response in call:
+                event = events.read_session_event(response)
                 if event is not None:
                     yield event
         except grpc.aio.AioRpcError as rpc_error:

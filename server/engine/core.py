@@ -12,12 +12,17 @@ import torch
 
 from ...sessions.cache.block_pool import BlockPool
 from ...sessions.cache.cost_model import CostModel
+from ...sessions.cache.eviction import ExpectedValue
 from ...sessions.cache.keys import BlockKeys
+from ...sessions.cache.path_ends import PathEnds
 from ...sessions.cache.prefix_cache import PrefixCache
+from ...sessions.cache.radix_node import Evicted
 from ...sessions.cache.radix_tree import RadixTree
 from ...sessions.cache.seen_prefixes import SeenPrefixes
 from ..model.causal_lm import CausalLM
 from .batch import BlockTables, build_arrays
+from .cache_messages import CacheAnswer, CacheCall
+from .cache_service import CacheService
 from .device.parts import device_parts
 from .engine_config import EngineConfig
 from .kv_cache import kv_fingerprint
@@ -79,16 +84,20 @@ class EngineCore:
             calibration = tiers.calibrate(model, self._kv_cache, lower)
             cost = CostModel(calibration, config.block_size, fingerprint.block_bytes)
             self._transfer = KVTransfer(self._kv_cache, lower, cost)
-        on_evict = None if self._transfer is None else self._transfer.demote
-        self._tree = RadixTree(self._pool, config.block_size, on_evict=on_evict)
-        self._cache = PrefixCache(self._pool, self._tree, BlockKeys(fingerprint))
+        quota = config.tenant_kv_bytes // fingerprint.block_bytes if config.tenant_kv_bytes else None
+        policy = ExpectedValue(self._bring_back_s)
+        self._tree = RadixTree(self._pool, config.block_size, policy, self._on_evict, clock, quota)
+        self._ends = PathEnds(self._tree, clock, int(config.pin_budget * self.num_blocks))
+        self._cache = PrefixCache(self._pool, self._tree, BlockKeys(fingerprint), self._ends)
         self._accounts = PromptAccounts(SeenPrefixes(config.block_size, config.reuse_index_tokens // config.block_size))
         self._scheduler = Scheduler(config, self._cache, self._accounts, clock, self._transfer, drafter)
+        self._service = CacheService(self._cache, self._ends, self._scheduler, self._transfer, clock)
         self._tables = BlockTables(config.max_sequences, -(-self.context_length // config.block_size) + 1)
         self._turns: dict[str, Sequence] = {}
         self._ended: list[Sequence] = []  # between steps, not yet reported
         self._order = itertools.count()
         self._counters = _Counters()
+        self.turns_in_step: tuple[str, ...] = ()  # of the present or the last one
 
     @property
     def has_work(self) -> bool:
@@ -96,14 +105,32 @@ class EngineCore:
         return bool(self._turns or self._ended or self._scheduler.loading)
 
     @property
-    def only_loads(self) -> bool:
-        """Nothing can be done until a load ends: whoever steps may rest for a moment."""
-        return bool(self._scheduler.loading) and not self._scheduler.running and not self._ended
+    def only_waits(self) -> bool:
+        """Nothing can be done until a load, or work on a cached path, ends: whoever steps may rest for a moment."""
+        waits = bool(self._scheduler.loading) or (self._service.num_open > 0 and not self._scheduler.waiting)
+        return waits and not self._scheduler.running and not self._ended
 
     def close(self) -> None:
         """Let what the lower tiers took reach the disk. Nothing else may be called afterwards."""
+        self._service.close()
         if self._transfer is not None:
             self._transfer.close()
+
+    def call(self, call: CacheCall) -> None:
+        """Do what the front asks of the cache; the answer is among the next ``take_answers``."""
+        load = self._service.call(call)
+        if load is not None:
+            assert self._transfer is not None
+            self._transfer.start(load)
+
+    @property
+    def has_answers(self) -> bool:
+        """``take_answers`` would return some."""
+        return self._service.has_answers
+
+    def take_answers(self) -> list[CacheAnswer]:
+        """The calls that were answered since the last time."""
+        return self._service.take_answers()
 
     def submit(self, turn: SubmitTurn) -> None:
         """Let a turn wait for its first step.
@@ -132,7 +159,10 @@ class EngineCore:
     def step(self) -> list[TurnOutput]:
         """Compute one step and return the new tokens of each turn that got any, and the turns that ended."""
         started = self._clock()
+        if self._ends.expire():
+            self._scheduler.note_room()
         plan = self._scheduler.schedule()
+        self.turns_in_step = tuple(chunk.sequence.turn_id for chunk in plan.chunks)
         for sequence in plan.preempted:
             self._tables.forget(sequence)
         for sequence in plan.expired:
@@ -205,6 +235,13 @@ class EngineCore:
         assert self._pool.num_free + self._tree.num_blocks + own == self.num_blocks, "a block has no owner"
 
     # -- parts of a step ------------------------------------------------------------------------------------------
+
+    def _on_evict(self, evicted: Evicted) -> None:
+        if self._transfer is not None:
+            self._transfer.demote(evicted)
+
+    def _bring_back_s(self, start: int) -> float:
+        return 1.0 if self._transfer is None else self._transfer.bring_back_s(start)
 
     def _learn(self, plan: StepPlan, seconds: float) -> None:
         """The model took ``seconds``: a prefill that was alone in its step corrects the cost model."""

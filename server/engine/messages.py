@@ -1,8 +1,8 @@
 """What the front and the engine say to each other: msgspec Structs, msgpack on the wire.
 
 Front → engine: ``SubmitTurn``, ``AbortTurn``, ``CacheCall``, ``Shutdown``. Engine → front: ``LoadProgress``,
-``EngineReady``, ``TurnOutputs`` (what one step produced), ``CacheAnswer``, ``CacheEvents``, ``EngineFailed``. The
-engine never sees text.
+``EngineReady``, ``TurnOutputs`` (what one step produced), ``Alive``, ``CacheAnswer``, ``CacheEvents``, ``StepFailed``,
+``EngineFailed``. The engine never sees text.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ class FinishReason(enum.StrEnum):
 
     STOP = "stop"  # an end-of-turn token, a stop token or a stop string
     LENGTH = "length"  # max_tokens or the context's end
+    TOOL_CALLS = "tool_calls"  # as STOP, after tool calls; the front says this, the engine never
     ABORTED = "aborted"  # the client went away or cancelled
     EXPIRED = "expired"  # its deadline passed while it waited
 
@@ -233,6 +234,19 @@ class TurnOutputs(msgspec.Struct, frozen=True, tag=True):
     admitted: list[AdmittedTurn] = []
 
 
+class Alive(msgspec.Struct, frozen=True, tag=True):
+    """Said once a second by an engine that has nothing else to say."""
+
+    stats: EngineStats
+
+
+class StepFailed(msgspec.Struct, frozen=True, tag=True):
+    """A step raised an error that should not be; the engine exits after this message. ``turn_ids``: who was in it."""
+
+    turn_ids: tuple[str, ...]
+    error: str
+
+
 class EngineReady(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """The model is loaded and the pool allocated."""
 
@@ -262,4 +276,4 @@ class EngineFailed(msgspec.Struct, frozen=True, tag=True):
 
 
 ToEngine = SubmitTurn | AbortTurn | CacheCall | Shutdown
-FromEngine = EngineReady | LoadProgress | TurnOutputs | CacheAnswer | CacheEvents | EngineFailed
+FromEngine = EngineReady | Alive | StepFailed | LoadProgress | TurnOutputs | CacheAnswer | CacheEvents | EngineFailed

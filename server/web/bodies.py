@@ -66,10 +66,24 @@ class ChatMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tool_calls: list[MessageToolCall] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
+    malformed_tool_calls: NoEffect = UNSET
     refusal: Nothing = UNSET
     audio: Nothing = UNSET
     annotations: Nothing = UNSET
     function_call: Nothing = UNSET
+
+
+class ChosenFunction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The name of a tool."""
+
+    name: str
+
+
+class NamedToolChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The answer must call this tool."""
+
+    type: Literal["function"]
+    function: ChosenFunction
 
 
 class _SharedFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -111,7 +125,13 @@ class ChatBody(_SharedFields, frozen=True, forbid_unknown_fields=True, kw_only=T
     logprobs: bool | None = False
     top_logprobs: Int | None = None
     tools: list[dict[str, Any]] | None = None
-    tool_choice: Annotated[Any, Meta(description='"auto", or "none": the tools are not shown to the model.')] = None
+    tool_choice: Annotated[
+        Literal["auto", "none", "required"] | NamedToolChoice | None,
+        Meta(description='"none": the tools are not shown to the model; "required": the answer is calls.'),
+    ] = None
+    parallel_tool_calls: Annotated[
+        bool | None, Meta(description="false: the turn ends behind its first tool call.")
+    ] = True
     chat_template_kwargs: dict[str, Any] | None = None
     response_format: PlainText = UNSET
     modalities: TextOnly = UNSET
@@ -119,7 +139,6 @@ class ChatBody(_SharedFields, frozen=True, forbid_unknown_fields=True, kw_only=T
     functions: Nothing = UNSET
     function_call: Nothing = UNSET
     web_search_options: Nothing = UNSET
-    parallel_tool_calls: NoEffect = UNSET
     prediction: NoEffect = UNSET
     reasoning_effort: NoEffect = UNSET
     verbosity: NoEffect = UNSET

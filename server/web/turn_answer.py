@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ...sessions.errors import EngineError, SessileError
-from ...sessions.manager.requests import TextDelta, TurnEvent, TurnFinished
+from ...sessions.manager.requests import TextDelta, TurnDelta, TurnEvent, TurnFinished
 from .errors import error_body
 from .metrics import TurnMeter
 from .writers import DONE, TurnWriter
@@ -68,6 +68,10 @@ class TurnAnswer(Response):
     async def _answer(self, events: AsyncIterator[TurnEvent], send: Send) -> None:
         raise NotImplementedError
 
+    def _count(self, delta: TurnDelta) -> None:
+        if isinstance(delta, TextDelta):
+            self._meter.tokens(len(delta.token_ids))
+
     async def _start(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
 
@@ -82,8 +86,8 @@ class StreamedTurn(TurnAnswer):
         await self._start(send)
         opening = self._writer.opening()
         try:
-            while isinstance(event, TextDelta):
-                self._meter.tokens(len(event.token_ids))
+            while not isinstance(event, TurnFinished):
+                self._count(event)
                 piece = opening + self._writer.delta(event)
                 if piece:
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -104,10 +108,10 @@ class WholeTurn(TurnAnswer):
     media_type = "application/json"
 
     async def _answer(self, events: AsyncIterator[TurnEvent], send: Send) -> None:
-        deltas: list[TextDelta] = []
+        deltas: list[TurnDelta] = []
         event = await anext(events)
-        while isinstance(event, TextDelta):
-            self._meter.tokens(len(event.token_ids))
+        while not isinstance(event, TurnFinished):
+            self._count(event)
             deltas.append(event)
             event = await anext(events)
         _refuse_aborted(event)

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec import UNSET
 
 from ...sessions.errors import RequestError
-from ...sessions.manager.requests import CompletionRequest, MessagesInput, TextInput, TokenIdsInput
+from ...sessions.manager.requests import (
+    CompletionRequest,
+    MessagesInput,
+    TextInput,
+    TokenIdsInput,
+    ToolChoice,
+    ToolChoiceMode,
+)
 from ...sessions.messages import Message, Role, Tool, ToolCall
 from ..engine.sampling_params import SamplingParams
-from .bodies import ChatBody, ChatMessage, CompletionBody, fields_without_effect, first_refused_value
+from .bodies import ChatBody, ChatMessage, CompletionBody, NamedToolChoice, fields_without_effect, first_refused_value
 
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's, for /v1/completions
 
 
 def chat_request(body: ChatBody, tenant: str) -> CompletionRequest:
     """The turn that a chat body asks for. Raises RequestError naming the field."""
+    _refuse_functions(body)
     _check_values(body)
     if not body.messages:
         raise RequestError("messages is empty", field="messages", remedy="send one message or more")
@@ -26,6 +35,7 @@ def chat_request(body: ChatBody, tenant: str) -> CompletionRequest:
         sampling=_sampling(body, max_tokens, _chat_logprobs(body), {"max_tokens": limit_field}),
         stop=_stop(body.stop),
         template_arguments=body.chat_template_kwargs or {},
+        tool_choice=_tool_choice(body),
     )
 
 
@@ -47,6 +57,13 @@ def ignored_fields(body: ChatBody | CompletionBody) -> tuple[str, ...]:
     if body.stream_options is not None:
         ignored += [f"stream_options.{name}" for name in fields_without_effect(body.stream_options)]
     return tuple(ignored)
+
+
+def _refuse_functions(body: ChatBody) -> None:
+    """The fields that tools have replaced."""
+    for field, instead in (("functions", "tools"), ("function_call", "tool_choice")):
+        if getattr(body, field) not in (UNSET, None, [], {}, ""):
+            raise RequestError(f"{field} is not served", field=field, remedy=f"send {instead} instead")
 
 
 def _check_values(body: ChatBody | CompletionBody) -> None:
@@ -95,10 +112,6 @@ def _message(index: int, message: ChatMessage) -> Message:
 
 
 def _tools(body: ChatBody) -> tuple[Tool, ...]:
-    if body.tool_choice not in (None, "auto", "none"):
-        raise RequestError(
-            "tool_choice is not supported with this value", field="tool_choice", remedy='send "auto" or "none"'
-        )
     for index, tool in enumerate(body.tools or ()):
         function = tool.get("function")
         named = isinstance(function, dict) and isinstance(function.get("name"), str)
@@ -109,6 +122,19 @@ def _tools(body: ChatBody) -> tuple[Tool, ...]:
                 remedy='send {"type": "function", "function": {"name": …, "parameters": …}}',
             )
     return () if body.tool_choice == "none" else tuple(body.tools or ())
+
+
+def _tool_choice(body: ChatBody) -> ToolChoice:
+    parallel = body.parallel_tool_calls is not False
+    if body.tool_choice not in (None, "auto", "none") and not body.tools:
+        raise RequestError("a call is required without tools", field="tool_choice", remedy='send tools, or "auto"')
+    match body.tool_choice:
+        case NamedToolChoice(function=function):
+            return ToolChoice(mode=ToolChoiceMode.REQUIRED, name=function.name, parallel=parallel)
+        case None:
+            return ToolChoice(parallel=parallel)
+        case mode:
+            return ToolChoice(mode=ToolChoiceMode(mode), parallel=parallel)
 
 
 def _max_tokens(body: ChatBody) -> tuple[str, int | None]:

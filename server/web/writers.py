@@ -14,18 +14,24 @@ from typing import Protocol
 
 import msgspec
 
-from ...sessions.manager.requests import TextDelta, TurnFinished
-from ..engine.messages import TokenLogprobs
+from ...sessions.manager.requests import TextDelta, TurnDelta, TurnFinished
+from ..engine.messages import FinishReason, TokenLogprobs
+from ..text.tool_calls import MalformedCall, ReasoningDelta, ToolCallArguments, ToolCallStarted
 from .answers import (
+    AnswerFunction,
     AnswerMessage,
+    AnswerToolCall,
     ChatChoice,
     ChatCompletion,
+    ChatDelta,
     ChatLogprobs,
     FinishWord,
+    MalformedToolCall,
     TextChoice,
     TextCompletion,
     TextLogprobs,
     TokenLogprob,
+    ToolCallDelta,
     TopLogprob,
     Usage,
     usage_of,
@@ -67,7 +73,7 @@ class TurnWriter(Protocol):
         """What comes before the first delta of a stream."""
         ...
 
-    def delta(self, delta: TextDelta) -> bytes:
+    def delta(self, delta: TurnDelta) -> bytes:
         """One event of a stream."""
         ...
 
@@ -75,7 +81,7 @@ class TurnWriter(Protocol):
         """The last events of a stream."""
         ...
 
-    def whole(self, deltas: Sequence[TextDelta], finished: TurnFinished) -> bytes:
+    def whole(self, deltas: Sequence[TurnDelta], finished: TurnFinished) -> bytes:
         """The answer as one JSON object."""
         ...
 
@@ -102,7 +108,7 @@ class _StreamWriter:
     def _usage_chunk(self, finished: TurnFinished) -> bytes:
         if not self._head.include_usage:
             return b""
-        return self._start + b'],"usage":' + _encode(usage_of(finished.usage)) + b"}\n\n"
+        return self._start + b'],"usage":' + _encode(usage_of(finished)) + b"}\n\n"
 
     def _token(self, token_id: int) -> str:
         """A token as text; half a character shows as U+FFFD."""
@@ -120,7 +126,10 @@ class ChatWriter(_StreamWriter):
             b'{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}'
         )
 
-    def delta(self, delta: TextDelta) -> bytes:
+    def delta(self, delta: TurnDelta) -> bytes:
+        if not isinstance(delta, TextDelta):
+            added = _encode(_chat_delta(delta))
+            return self._chunk(b'{"index":0,"delta":' + added + b',"logprobs":null,"finish_reason":null}')
         if not self._head.want_logprobs:
             if not delta.text:
                 return b""
@@ -143,10 +152,10 @@ class ChatWriter(_StreamWriter):
         end = self._chunk(b'{"index":0,"delta":{},"logprobs":null,"finish_reason":' + reason + b"}")
         return end + self._usage_chunk(finished) + DONE
 
-    def whole(self, deltas: Sequence[TextDelta], finished: TurnFinished) -> bytes:
-        logprobs = [entry for delta in deltas for entry in self._logprobs(delta)]
+    def whole(self, deltas: Sequence[TurnDelta], finished: TurnFinished) -> bytes:
+        logprobs = [entry for delta in deltas if isinstance(delta, TextDelta) for entry in self._logprobs(delta)]
         choice = ChatChoice(
-            message=AnswerMessage("".join(delta.text for delta in deltas)),
+            message=_answer_message(deltas, finished),
             logprobs=ChatLogprobs(logprobs) if self._head.want_logprobs else None,
             finish_reason=finish_word(finished),
         )
@@ -158,7 +167,7 @@ class ChatWriter(_StreamWriter):
                 model=head.model,
                 system_fingerprint=head.fingerprint,
                 choices=[choice],
-                usage=usage_of(finished.usage),
+                usage=usage_of(finished),
             )
         )
 
@@ -183,8 +192,8 @@ class CompletionWriter(_StreamWriter):
     def opening(self) -> bytes:
         return b""
 
-    def delta(self, delta: TextDelta) -> bytes:
-        if not delta.text and not self._head.want_logprobs:
+    def delta(self, delta: TurnDelta) -> bytes:
+        if not isinstance(delta, TextDelta) or not (delta.text or self._head.want_logprobs):
             return b""
         logprobs = _encode(self._logprobs([delta])) if self._head.want_logprobs else b"null"
         text = _encode(delta.text)
@@ -195,14 +204,15 @@ class CompletionWriter(_StreamWriter):
         end = self._chunk(b'{"index":0,"text":"","logprobs":null,"finish_reason":' + reason + b"}")
         return end + self._usage_chunk(finished) + DONE
 
-    def whole(self, deltas: Sequence[TextDelta], finished: TurnFinished) -> bytes:
+    def whole(self, deltas: Sequence[TurnDelta], finished: TurnFinished) -> bytes:
+        texts = [delta for delta in deltas if isinstance(delta, TextDelta)]
         choice = TextChoice(
-            text="".join(delta.text for delta in deltas),
-            logprobs=self._logprobs(deltas) if self._head.want_logprobs else None,
+            text="".join(delta.text for delta in texts),
+            logprobs=self._logprobs(texts) if self._head.want_logprobs else None,
             finish_reason=finish_word(finished),
         )
         head = self._head
-        usage: Usage = usage_of(finished.usage)
+        usage: Usage = usage_of(finished)
         return _encode(
             TextCompletion(
                 id=head.id,
@@ -229,4 +239,48 @@ class CompletionWriter(_StreamWriter):
 
 def finish_word(finished: TurnFinished) -> FinishWord:
     """OpenAI's word for a turn's end. A turn that was aborted has none: its answer is an error."""
-    return "length" if finished.finish_reason == "length" else "stop"
+    match finished.finish_reason:
+        case FinishReason.LENGTH:
+            return "length"
+        case FinishReason.TOOL_CALLS:
+            return "tool_calls"
+        case _:
+            return "stop"
+
+
+def _answer_message(deltas: Sequence[TurnDelta], finished: TurnFinished) -> AnswerMessage:
+    text = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+    reasoning = "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta))
+    calls = [
+        AnswerToolCall(id=call.id, function=AnswerFunction(name=call.name, arguments=call.arguments))
+        for call in finished.tool_calls
+    ]
+    malformed = [_malformed(delta) for delta in deltas if isinstance(delta, MalformedCall)]
+    return AnswerMessage(
+        content=None if calls and not text else text,
+        reasoning_content=reasoning or msgspec.UNSET,
+        tool_calls=calls or msgspec.UNSET,
+        malformed_tool_calls=malformed or msgspec.UNSET,
+    )
+
+
+def _chat_delta(delta: ReasoningDelta | ToolCallStarted | ToolCallArguments | MalformedCall) -> ChatDelta:
+    match delta:
+        case ReasoningDelta(text=text):
+            return ChatDelta(reasoning_content=text)
+        case ToolCallStarted(index=index, id=call_id, name=name):
+            return ChatDelta(
+                tool_calls=[
+                    ToolCallDelta(
+                        index=index, id=call_id, type="function", function=AnswerFunction(name=name, arguments="")
+                    )
+                ]
+            )
+        case ToolCallArguments(index=index, fragment=fragment):
+            return ChatDelta(tool_calls=[ToolCallDelta(index=index, function=AnswerFunction(arguments=fragment))])
+        case MalformedCall():
+            return ChatDelta(malformed_tool_calls=[_malformed(delta)])
+
+
+def _malformed(call: MalformedCall) -> MalformedToolCall:
+    return MalformedToolCall(text=call.text, reason=call.reason)

@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from ...server.engine.grammar import Grammar
+from ...server.text.answer_format import TextConfig
 from ...server.text.chat_template import ChatTemplate
 from ...server.text.grammar_config import GrammarConfig
 from ...server.text.tokenizer import Tokenizer
@@ -27,7 +28,6 @@ from .events import Happening, SessionEvent, TurnFailed, TurnStarted
 from .kv_care import KvCare
 from .kv_requests import KvRequests
 from .ports import Clock, TurnEngine, TurnObserver
-from .prompts import assistant_message
 from .records import SessionRecords
 from .replay import ReplayMemory
 from .requests import (
@@ -77,9 +77,10 @@ class SessionManager:
     A change is answered only after it is on disk. A turn is committed at its end, input and answer together; a turn
     that fails, is cancelled or dies with the process leaves the session as it was.
 
-    ``model_aliases`` are names of the served model beside its own. What no open session holds is deleted from the store
-    ``retention_s`` seconds after it was closed or left. ``grammars`` bounds what answers may be made to look like.
-    ``persistence`` holds for sessions that were opened without a policy of their own.
+    ``model_aliases`` are names of the served model beside its own; ``text_config`` says how its calls and reasoning are
+    read, ``grammars`` bounds what answers may be made to look like. What no open session holds is deleted from the
+    store ``retention_s`` seconds after it was closed or left. ``persistence`` holds for sessions that were opened
+    without a policy of their own.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class SessionManager:
         replay: ReplayMemory | None = None,
         retention_s: float = RETENTION_S,
         model_aliases: Collection[str] = (),
+        text_config: TextConfig | None = None,
         grammars: GrammarConfig | None = None,
         persistence: PersistencePolicy = DEFAULT_POLICY,
         observer: TurnObserver | None = None,
@@ -102,7 +104,7 @@ class SessionManager:
         self._policy = persistence
         self._running = RunningWork()
         self._records = SessionRecords(store, clock, retention_s)
-        self._turns = Turns(engine, tokenizer, chat_template, model_aliases, grammars, observer)
+        self._turns = Turns(engine, tokenizer, chat_template, model_aliases, text_config, grammars, observer)
         self._completions = Completions(self._turns, replay if replay is not None else ReplayMemory())
         self._care = KvCare(engine, store, clock, persistence)
         self._kv_requests = KvRequests(self._records, engine, self._running, self._care, clock)
@@ -281,11 +283,18 @@ class SessionManager:
             yield told_again
 
     async def _turn(self, request: GenerateRequest, session: Session, claim: Claim) -> AsyncGenerator[TurnEvent, None]:
+        validation.require_tool_choice(request.tool_choice, session.tools)
         log = await self._continued(request, session)
         prompt = await self._turns.prompt(session, log, request)
+        bound = await self._turns.with_required_calls(prompt.token_ids, request, session.tools)
+        reading = (
+            self._turns.message_reading(prompt.token_ids, bound, session.tools)
+            if prompt.in_chat
+            else self._turns.plain_reading(bound)
+        )
         terms = await self._turn_begins(session, prompt, request)
         try:
-            run = self._turns.run(prompt.token_ids, request, terms)
+            run = self._turns.run(prompt.token_ids, bound, reading, terms)
             observer = self._turns.observer
             observer.asked(run.turn, session.session_id, partial(content_of_session, session, log, prompt.entry))
             try:
@@ -327,7 +336,7 @@ class SessionManager:
     async def _commit_turn(
         self, request: GenerateRequest, session: Session, prompt: TurnPrompt, result: TurnResult, miss: Miss | None
     ) -> TurnFinished:
-        said = (assistant_message(result.text),) if prompt.in_chat else ()
+        said = (result.message,) if prompt.in_chat else ()
         output = NewEntry(kind=EntryKind.OUTPUT, token_ids=result.token_ids, messages=said)
         entries = (output,) if prompt.entry is None else (prompt.entry, output)
         after = session.advanced(entries, now=self._clock())
@@ -341,6 +350,8 @@ class SessionManager:
             num_tokens=after.place.num_tokens,
             tokens_committed=tokens_in(entries),
             miss=miss,
+            tool_calls=result.message.tool_calls,
+            reasoning_tokens=result.reasoning_tokens,
         )
         answer = answers.turn_answer(result, finished)
         expected = session.keeping.expected_output

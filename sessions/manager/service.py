@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Protocol
 
+from .events import SessionEvent
 from .requests import (
     Appended,
     AppendRequest,
@@ -12,12 +13,19 @@ from .requests import (
     CompletionRequest,
     ForkRequest,
     GenerateRequest,
+    HintOutcome,
+    HintRequest,
     ListSessions,
     OpenSession,
+    Resumed,
+    ResumeRequest,
     RollbackRequest,
     SessionPage,
     SessionView,
+    Suspended,
+    SuspendRequest,
     TurnEvent,
+    WatchRequest,
 )
 
 
@@ -45,6 +53,21 @@ class Sessions(Protocol):
     async def rollback(self, request: RollbackRequest) -> SessionView: ...
 
     async def close(self, request: CloseRequest) -> SessionView: ...
+
+    async def hint(self, request: HintRequest) -> HintOutcome:
+        """Take a hint, also while a turn runs. Changes neither the log nor the version."""
+        ...
+
+    async def suspend(self, request: SuspendRequest) -> Suspended: ...
+
+    async def resume(self, request: ResumeRequest) -> Resumed: ...
+
+    def watch(self, request: WatchRequest) -> AsyncGenerator[SessionEvent, None]:
+        """Events from now on; the first says that it has begun. A slow reader loses events and is told how many.
+
+        Errors are raised at the first step of the iterator. It ends when the server shuts down.
+        """
+        ...
 
     async def get(self, session_id: str, tenant: str) -> SessionView: ...
 

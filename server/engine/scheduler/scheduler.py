@@ -36,6 +36,7 @@ from .turn_blocks import Taken, TurnBlocks
 from .urgency import ClassPatience, Urgency, due_at
 from .waiting_turns import WaitingTurns
 
+SPARE_BLOCKS_A_TURN = 4  # that what is loaded ahead leaves to each turn that runs
 EXAMINED_A_STEP = 64  # waiting turns that one step looks at, at most
 
 
@@ -194,6 +195,26 @@ class Scheduler:
         assert all(each.held is None for each in self._waiting), "a turn that waits holds blocks"
         assert all(each.held is not None for each in (*self._running, *self._loading)), "a turn runs without blocks"
 
+    def load_ahead(self, sequence: Sequence) -> BlockLoad | None:
+        """Let a sequence load what the lower tiers have of it, and then end: it takes no part in steps. None: there is
+        nothing to load, or no room that others do not need."""
+        busy = len(self._running) + len(self._loading)
+        if not self._has_a_place or len(self._waiting):
+            return None
+        load = self._blocks.take_ahead(sequence, SPARE_BLOCKS_A_TURN * (busy + 1))
+        if load is None:
+            return None
+        sequence.state, sequence.finish_reason = SequenceState.LOADING, FinishReason.LENGTH
+        sequence.load_started = self._clock()
+        self._shares[sequence.turn.priority].join(sequence.turn.tenant)
+        self._in_flight.begin(sequence, sequence.content_keys, sequence.num_computed // self._blocks.block_size)
+        self._loading[sequence] = load
+        return load
+
+    def note_room(self) -> None:
+        """Blocks became available otherwise than by a turn's end: one that did not fit may fit now."""
+        self._did_not_fit = None
+
     # -- planning -------------------------------------------------------------------------------------------------
 
     def _plan_decodes(self, plan: StepPlan) -> None:
@@ -283,6 +304,8 @@ class Scheduler:
         """Move a turn from waiting to running, or to loading, with what the cache has of it. If the pool has no room it
         goes on waiting, and so do those behind it."""
         taken = self._blocks.take(sequence, spare_blocks=len(self._running) + len(self._loading))
+        while taken is None and not self._running and not self._loading and self._blocks.make_way():
+            taken = self._blocks.take(sequence, spare_blocks=0)
         if taken is None:
             self._did_not_fit = sequence
             return
@@ -364,6 +387,8 @@ class Scheduler:
     def _make_room(self, sequence: Sequence, plan: StepPlan) -> bool:
         """Reserve the blocks of all tokens of ``sequence``; False if it was preempted itself."""
         while not self._blocks.grow(sequence, sequence.num_tokens):
+            if len(self._running) == 1 and self._blocks.make_way():
+                continue
             victim = self._running[-1]
             self._preempt(victim, plan)
             if victim is sequence:

@@ -65,7 +65,7 @@ class Engine:
         return turn_id
 
     def step(self) -> None:
-        if self.core.only_loads:
+        if self.core.only_waits:
             time.sleep(0.0002)  # a real thread loads
         for output in self.core.step():
             self.tokens.setdefault(output.turn_id, []).extend(output.token_ids)
@@ -343,7 +343,7 @@ def test_the_times_of_a_turn_are_never_negative_and_sum_to_its_life() -> None:
     engine.run()
     aborted = engine.submit(prompt(60, 0))
     engine.core.step()
-    assert engine.core.only_loads
+    assert engine.core.only_waits
     engine.core.abort(aborted)
     engine.run()
     assert engine.core.stats().preemptions
