@@ -19,6 +19,7 @@ from msgspec import Meta
 from ..sessions.errors import ConfigError
 from ..sessions.keeping import Persistence, PersistencePolicy
 from .engine.engine_config import EngineConfig
+from .observe.config import ObserveConfig
 from .settings import ENVIRONMENT_PREFIX, Setting, settings_of, suggest
 from .text.answer_format import TextConfig
 from .text.grammar_config import GrammarConfig
@@ -122,6 +123,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     grpc: GrpcConfig = msgspec.field(default_factory=GrpcConfig)
     grammar: GrammarConfig = msgspec.field(default_factory=GrammarConfig)
     log: LogConfig = msgspec.field(default_factory=LogConfig)
+    observe: Annotated[ObserveConfig, Meta(extra={"prefix": ""})] = msgspec.field(default_factory=ObserveConfig)
 
     def validate(self) -> None:
         """What no single key can see. Raises ConfigError."""

@@ -20,6 +20,9 @@ from .command_line import installed_version
 from .config import ServerConfig
 from .engine.client import EngineClient
 from .model.source import ModelSource
+from .observe.observatory import Observatory
+from .observe.spans import open_spans
+from .observe.trace_log import open_trace_log
 from .rpc.rpc_server import RpcServer
 from .text.chat_template import ChatTemplate
 from .text.tokenizer import Tokenizer
@@ -61,6 +64,17 @@ async def start_front(
     store = await asyncio.to_thread(SessionStore, config.server.data_dir)
     stack.callback(store.close)
     served = served_name(config, source)
+    observatory = Observatory(
+        config.observe,
+        model=served.name,
+        template=template.source,
+        trace_log=open_trace_log(config.observe, tokenizer, served.name),
+        spans=open_spans(config.observe.otlp_endpoint, served.name, installed_version())
+        if config.observe.otlp_endpoint
+        else None,
+    )
+    stack.callback(observatory.close)
+    engine.listen(observatory)
     manager = SessionManager(
         store,
         engine,
@@ -70,6 +84,7 @@ async def start_front(
         text_config=config.text,
         grammars=config.grammar,
         persistence=config.sessions.policy(),
+        observer=observatory,
     )
     stack.push_async_callback(manager.aclose)
     manager.care.idle.start(_LOOK_FOR_IDLE_EVERY_S)
@@ -82,8 +97,11 @@ async def start_front(
         check_admission=check_admission,
         version=installed_version(),
         started_at=time.time(),
+        observatory=observatory,
     )
     await stack.enter_async_context(serve_http(parts, listener, config))
+    following = asyncio.create_task(observatory.kv_events.follow(engine.cache_events()))
+    stack.callback(following.cancel)
     rpc = RpcServer(manager, host=config.server.host, port=config.grpc.port)
     grpc_port = await rpc.start()
     stack.push_async_callback(rpc.stop, LAST_WORDS_S)

@@ -26,6 +26,8 @@ from .cache_messages import (
     CacheAnswer,
     CacheEvents,
     CacheRequest,
+    CacheView,
+    DescribeCache,
     Done,
     ExportOutcome,
     ExportPath,
@@ -240,6 +242,10 @@ class EngineClient:
         """Take the KV of a path from a file. A file of other weights, another layout or with a damaged block is
         refused; the session can go on without it."""
         return await self._ask(path, ImportOutcome)
+
+    async def describe_cache(self, most_nodes: int) -> CacheView:
+        """The top of the radix tree, and what the cost model says of the tiers."""
+        return await self._ask(DescribeCache(most_nodes=most_nodes), CacheView)
 
     def cache_events(self) -> AsyncGenerator[CacheEvents, None]:
         """What happens in the cache, from the first ``anext`` on, over restarts of the engine."""

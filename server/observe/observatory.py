@@ -19,10 +19,12 @@ from ...sessions.manager.requests import Miss
 from ..engine.messages import AdmittedTurn, SubmitTurn, TurnUsage
 from ..engine.turn_watch import TurnWatch
 from .config import ObserveConfig
+from .kv_events import KvEventLog
 from .miss_explainer import MissExplainer, Question
 from .miss_log import LEAST_TOKENS, LoggedMiss, MissLog, miss_of_cause, miss_of_finding
 from .reuse_counts import ReuseTable
 from .timeline import Timelines
+from .trace_log import TraceLog
 from .turn_record import TurnRecord
 from .turn_times import TurnTimes
 
@@ -66,7 +68,8 @@ class Observatory:
         *,
         model: str = "",
         template: str | None = None,
-        sinks: tuple[RecordSink, ...] = (),
+        trace_log: TraceLog | None = None,
+        spans: RecordSink | None = None,
         wall_clock: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -77,8 +80,10 @@ class Observatory:
         self.times = TurnTimes()
         self.timelines = Timelines()
         self.misses = MissLog()
+        self.kv_events = KvEventLog(self.timelines.moved)
         self.explainer = MissExplainer(ChatTemplate(template) if template else None)
-        self.sinks = sinks
+        self.trace_log = trace_log
+        self._sinks: list[RecordSink] = [sink for sink in (trace_log, spans) if sink is not None]
         self.num_late = 0  # turns that ended before they were explained
         self.num_events = 0  # changes whenever something was noted
         self._open: dict[str, _OpenTurn] = {}
@@ -87,8 +92,16 @@ class Observatory:
     def close(self) -> None:
         """End the thread that explains, and let the sinks finish."""
         self.explainer.close()
-        for sink in self.sinks:
+        for sink in self._sinks:
             sink.close()
+
+    def now(self) -> float:
+        """Seconds on the clock of the windows."""
+        return self._clocks.steady()
+
+    def wall_now(self) -> float:
+        """Seconds since the epoch."""
+        return self._clocks.wall()
 
     @property
     def num_open(self) -> int:
@@ -161,7 +174,7 @@ class Observatory:
         self.times.ended(record)
         if record.conversation:
             self.timelines.ended(record)
-        for sink in self.sinks:
+        for sink in self._sinks:
             sink.write(record, open_turn.content)
         self.num_events += 1
 

@@ -23,6 +23,10 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from ...sessions.errors import ConfigError
+from ..text.detokenizer import IncrementalDetokenizer
+from ..text.tokenizer import Tokenizer
+from .config import ObserveConfig
 from .turn_record import TurnRecord
 
 logger = logging.getLogger(__name__)
@@ -190,3 +194,33 @@ def _secret_of(folder: Path) -> bytes:
 def _number(path: Path) -> int:
     digits = path.stem.removeprefix(_PREFIX)
     return int(digits) if digits.isdecimal() else 0
+
+
+def open_trace_log(config: ObserveConfig, tokenizer: Tokenizer, model: str) -> TraceLog | None:
+    """The log that the configuration asks for.
+
+    Raises:
+        ConfigError: its folder cannot be written.
+    """
+    if config.trace_log is None:
+        return None
+
+    def detokenise(token_ids: tuple[int, ...]) -> str:
+        detokenizer = IncrementalDetokenizer(tokenizer)
+        return detokenizer.push(list(token_ids)) + detokenizer.flush()
+
+    try:
+        return TraceLog(
+            config.trace_log,
+            content=config.trace_content,
+            file_bytes=config.trace_file_bytes,
+            files=config.trace_files,
+            detokenise=detokenise,
+            model=model,
+        )
+    except OSError as error:
+        raise ConfigError(
+            f"the trace log cannot be written to {config.trace_log}: {error.strerror}",
+            field="observe.trace_log",
+            remedy="name a folder that can be written",
+        ) from error

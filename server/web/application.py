@@ -8,6 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from ...sessions.errors import RequestError, SessileError
+from .cache_routes import cache_routes
 from .errors import answer_http_error, answer_sessile_error, answer_unexpected, error_response
 from .inference_routes import inference_routes
 from .metrics import HttpMetrics
@@ -24,9 +25,10 @@ def create_app(parts: WebParts) -> FastAPI:
         description="A session inference server for LLM agents, with OpenAI's endpoints.",
         redoc_url=None,
     )
-    metrics = HttpMetrics(lambda: parts.engine.stats)
+    metrics = HttpMetrics(lambda: parts.engine.stats, parts.observatory)
     app.include_router(inference_routes(parts, metrics))
     app.include_router(status_routes(parts, metrics))
+    app.include_router(cache_routes(parts))
 
     async def answer_error(request: Request, error: Exception) -> Response:
         if isinstance(error, SessileError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, TypeVar
 
+import msgspec
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
@@ -12,6 +13,7 @@ from ...sessions.manager.requests import CompletionRequest
 from .answers import ChatCompletion, TextCompletion
 from .bodies import ChatBody, CompletionBody
 from .decode import BodyDecoder, read_body
+from .identity import client_session
 from .metrics import HttpMetrics
 from .openapi import describe_answer, describe_body
 from .parts import WebParts
@@ -73,9 +75,12 @@ class _Endpoint:
         """Read, check and start the turn. Raises SessileError before it has started."""
         parts = self._parts
         parts.check_admission()
-        body: _Body = self._decoder.decode(await read_body(request, parts.http.max_body_bytes))
+        sent = await read_body(request, parts.http.max_body_bytes)
+        body: _Body = self._decoder.decode(sent)
         parts.served.check(body.model)
-        turn = translate(body, tenant)
+        turn = msgspec.structs.replace(
+            translate(body, tenant), sent_body=sent, client_session=client_session(request.headers)
+        )
         head = TurnHead.new(
             id_prefix,
             parts.served.name,

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...sessions.manager.requests import CompletionRequest, TurnEvent
+from ..engine.cache_messages import CacheView
 from ..engine.client import EngineState
 from ..engine.messages import EngineReady, EngineStats
+from ..observe.observatory import Observatory
 from .http_config import HttpConfig
 from .names import ServedName
 from .writers import TokenBytes
@@ -23,7 +25,7 @@ class Turns(Protocol):
 
 
 class Engine(Protocol):
-    """What HTTP asks of the engine's client, all of it without waiting."""
+    """What HTTP asks of the engine's client; all but ``describe_cache`` without waiting."""
 
     @property
     def info(self) -> EngineReady:
@@ -40,6 +42,10 @@ class Engine(Protocol):
         """The latest counters."""
         ...
 
+    async def describe_cache(self, most_nodes: int) -> CacheView:
+        """The top of the radix tree, and what the cost model says. Raises EngineError while the engine is not ready."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class WebParts:
@@ -53,3 +59,4 @@ class WebParts:
     check_admission: Callable[[], None]
     version: str
     started_at: float  # seconds since the epoch
+    observatory: Observatory

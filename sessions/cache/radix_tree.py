@@ -57,6 +57,11 @@ class RadixTree:
         self.num_superseded_evicted = 0  # of these, superseded ones
         self.nodes_visited = 0  # since the start, by match, insert and evict
 
+    @property
+    def roots(self) -> tuple[Node, ...]:
+        """One for each salt, to look at."""
+        return tuple(self._roots.values())
+
     # -- matching -------------------------------------------------------------------------------------------------
 
     def match(self, salt: str, key: bytes) -> Match:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import httpx
 import pytest
 
+from sessile.server.engine.cache_messages import CacheView
 from sessile.server.engine.client import EngineState
 from sessile.server.engine.messages import (
     EngineReady,
@@ -18,10 +19,12 @@ from sessile.server.engine.messages import (
     TokensBySource,
     TurnUsage,
 )
+from sessile.server.observe.observatory import Observatory
 from sessile.server.web.application import create_app
 from sessile.server.web.http_config import HttpConfig
 from sessile.server.web.names import ServedName
 from sessile.server.web.parts import WebParts
+from sessile.sessions.cache.tree_view import TreeNode
 from sessile.sessions.errors import SessileError
 from sessile.sessions.manager.requests import CompletionRequest, StopCause, TextDelta, TurnEvent, TurnFinished
 
@@ -67,6 +70,17 @@ class ScriptedEngine:
         default_factory=lambda: EngineStats(running=2, prompt_tokens_by_source=SOURCES, generated_tokens=77)
     )
 
+    async def describe_cache(self, most_nodes: int) -> CacheView:
+        nodes = (
+            TreeNode(
+                parent=-1, tenant="", start=0, tokens=32, users=1, pins=0, owners=("s",), superseded=False,
+                idle_s=1.5, hidden_children=0,
+            ),
+        )  # fmt: skip
+        return CacheView(
+            nodes=nodes[:most_nodes], tree_blocks=2, pinned_blocks=0, block_bytes=100, break_even_tokens={"host": 48}
+        )
+
     @property
     def info(self) -> EngineReady:
         if self.error is not None:
@@ -98,6 +112,7 @@ class Stage:
     turns: ScriptedTurns = field(default_factory=ScriptedTurns)
     engine: ScriptedEngine = field(default_factory=ScriptedEngine)
     draining: SessileError | None = None
+    observatory: Observatory = field(default_factory=Observatory)
 
     def check_admission(self) -> None:
         if self.draining is not None:
@@ -113,12 +128,15 @@ class Stage:
             check_admission=self.check_admission,
             version="1.2.3",
             started_at=1_700_000_000.0,
+            observatory=self.observatory,
         )
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Iterator[Stage]:
+    stage = Stage()
+    yield stage
+    stage.observatory.close()
 
 
 @pytest.fixture
