@@ -10,6 +10,7 @@ from ...sessions.manager.requests import CompletionRequest, TurnEvent
 from ..engine.cache_messages import CacheView
 from ..engine.client import EngineState
 from ..engine.messages import EngineReady, EngineStats
+from ..identity.gate import Gate
 from ..observe.observatory import Observatory
 from .http_config import HttpConfig
 from .names import ServedName
@@ -56,6 +57,7 @@ class WebParts:
     token_bytes: TokenBytes
     served: ServedName
     http: HttpConfig
+    gate: Gate
     check_admission: Callable[[], None]
     version: str
     started_at: float  # seconds since the epoch

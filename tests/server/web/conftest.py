@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import httpx
 import pytest
+from open_gate import open_gate
 
 from sessile.server.engine.cache_messages import CacheView
 from sessile.server.engine.client import EngineState
@@ -19,6 +20,7 @@ from sessile.server.engine.messages import (
     TokensBySource,
     TurnUsage,
 )
+from sessile.server.identity.gate import Gate
 from sessile.server.observe.observatory import Observatory
 from sessile.server.web.application import create_app
 from sessile.server.web.http_config import HttpConfig
@@ -113,6 +115,7 @@ class Stage:
     engine: ScriptedEngine = field(default_factory=ScriptedEngine)
     draining: SessileError | None = None
     observatory: Observatory = field(default_factory=Observatory)
+    gate: Gate = field(default_factory=open_gate)
 
     def check_admission(self) -> None:
         if self.draining is not None:
@@ -125,6 +128,7 @@ class Stage:
             token_bytes=WordBytes(),
             served=ServedName("tiny", frozenset({"m", "default"})),
             http=HttpConfig(max_body_bytes=200_000),
+            gate=self.gate,
             check_admission=self.check_admission,
             version="1.2.3",
             started_at=1_700_000_000.0,
