@@ -19,18 +19,21 @@ from ...sessions.cache.prefix_cache import PrefixCache
 from ...sessions.cache.radix_node import Evicted
 from ...sessions.cache.radix_tree import RadixTree
 from ...sessions.cache.seen_prefixes import SeenPrefixes
+from ...sessions.cache.tiers import Tier
 from ..model.causal_lm import CausalLM
 from .batch import BlockTables, build_arrays
-from .cache_messages import CacheAnswer, CacheCall
+from .cache_events import CacheEventLog
+from .cache_messages import CacheAnswer, CacheCall, CacheEventKind, CacheEvents
 from .cache_service import CacheService
 from .device.parts import device_parts
 from .engine_config import EngineConfig
 from .grammar_compiler import Vocabulary
 from .kv_cache import KVCache, kv_fingerprint
-from .kv_transfer import KVTransfer
+from .kv_transfer import FinishedLoad, KVTransfer
 from .lower_tiers import TierSetup
 from .messages import AdmittedTurn, EngineStats, FinishReason, SubmitTurn, TurnOutput
 from .model_runner import Runner
+from .path_files import PathFiles
 from .prompt_accounts import PromptAccounts
 from .sampler import SampledToken
 from .scheduler import Chunk, Scheduler, StepPlan
@@ -84,21 +87,25 @@ class EngineCore:
         self._sample = parts.sample
         self._pool = BlockPool(self.num_blocks)
         fingerprint = kv_fingerprint(self._kv_cache.layout, weights)
+        self._events = CacheEventLog()
         self._transfer: KVTransfer | None = None
         if tiers is not None:
             lower = tiers.open(fingerprint)
             calibration = tiers.calibrate(model, self._kv_cache, lower)
             cost = CostModel(calibration, config.block_size, fingerprint.block_bytes)
-            self._transfer = KVTransfer(self._kv_cache, lower, cost)
+            self._transfer = KVTransfer(self._kv_cache, lower, cost, self._loaded)
         quota = config.tenant_kv_bytes // fingerprint.block_bytes if config.tenant_kv_bytes else None
         policy = ExpectedValue(self._bring_back_s)
         self._tree = RadixTree(self._pool, config.block_size, policy, self._on_evict, clock, quota)
         self._ends = PathEnds(self._tree, clock, int(config.pin_budget * self.num_blocks))
-        self._cache = PrefixCache(self._pool, self._tree, BlockKeys(fingerprint), self._ends)
+        self._cache = PrefixCache(self._pool, self._tree, BlockKeys(fingerprint), self._ends, self._stored)
         self._drafter = NoDrafts() if drafter is None else drafter(self._runner, self._kv_cache)
         self._accounts = PromptAccounts(SeenPrefixes(config.block_size, config.reuse_index_tokens // config.block_size))
         self._scheduler = Scheduler(config, self._cache, self._accounts, clock, self._transfer, self._drafter)
-        self._service = CacheService(self._cache, self._ends, self._scheduler, self._transfer, clock)
+        files = PathFiles(self._cache, fingerprint, self._kv_cache.rows(), self._transfer)
+        self._service = CacheService(
+            self._cache, self._ends, self._scheduler, self._transfer, files, self._events, clock
+        )
         self._tables = BlockTables(config.max_sequences, -(-self.context_length // config.block_size) + 1)
         self._grammars = TurnGrammars(vocabulary, model.vocab_size)
         self._turns: dict[str, Sequence] = {}
@@ -145,6 +152,11 @@ class EngineCore:
         """The calls that were answered since the last time."""
         return self._service.take_answers()
 
+    def take_events(self) -> CacheEvents | None:
+        """What happened in the cache since the last time; None: nothing."""
+        self._tend()
+        return None if self._events.is_empty else self._events.take()
+
     def submit(self, turn: SubmitTurn) -> None:
         """Let a turn wait for its first step.
 
@@ -175,8 +187,7 @@ class EngineCore:
     def step(self) -> list[TurnOutput]:
         """Compute one step and return the new tokens of each turn that got any, and the turns that ended."""
         started = self._clock()
-        if self._ends.expire():
-            self._scheduler.note_room()
+        self._tend()
         self._take_compiled()
         plan = self._scheduler.schedule()
         self.turns_in_step = tuple(chunk.sequence.turn_id for chunk in plan.chunks)
@@ -268,8 +279,29 @@ class EngineCore:
                 self._finish(sequence, sequence.finish_reason)
 
     def _on_evict(self, evicted: Evicted) -> None:
-        if self._transfer is not None:
-            self._transfer.demote(evicted)
+        demoted = self._transfer is not None and self._transfer.demote(evicted)
+        kind, tier = CacheEventKind.EVICTED, Tier.DEVICE
+        if demoted and self._transfer is not None and self._transfer.tiers.first_local is not None:
+            kind, tier = CacheEventKind.DEMOTED, self._transfer.tiers.first_local
+        self._events.note(kind, tier, evicted.num_tokens, evicted.owners, evicted.content_keys[-1])
+
+    def _stored(self, owner: str, num_tokens: int, content_key: bytes) -> None:
+        self._events.note(CacheEventKind.STORED, Tier.DEVICE, num_tokens, [owner], content_key)
+
+    def _loaded(self, load: FinishedLoad) -> None:
+        for tier, num_blocks in load.loaded.items():
+            if num_blocks:
+                self._events.note(CacheEventKind.LOADED, tier, num_blocks * self.block_size, [load.sequence.turn.owner])
+
+    def _tend(self) -> None:
+        """What time alone does to the cache."""
+        expired = self._ends.expire()
+        if expired:
+            self._scheduler.note_room()
+            self._events.note(CacheEventKind.EXPIRED, Tier.DEVICE, 0, expired)
+        broken = self._ends.take_broken()
+        if broken:
+            self._events.note(CacheEventKind.UNPINNED, Tier.DEVICE, 0, broken)
 
     def _bring_back_s(self, start: int) -> float:
         return 1.0 if self._transfer is None else self._transfer.bring_back_s(start)

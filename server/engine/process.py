@@ -92,6 +92,8 @@ class EngineProcess:
                     return 1
             for answer in core.take_answers():
                 self._send(answer)
+            if (events := core.take_events()) is not None:
+                self._send(events)
             now = time.monotonic()
             if outputs or admitted:
                 self._send(TurnOutputs(outputs, core.stats(), admitted))

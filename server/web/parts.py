@@ -10,6 +10,7 @@ from ...sessions.manager.requests import CompletionRequest, TurnEvent
 from ..engine.client import EngineState
 from ..engine.grammar import Grammar
 from ..engine.messages import EngineReady, EngineStats
+from ..identity.gate import Gate
 from .http_config import HttpConfig
 from .names import ServedName
 from .writers import TokenBytes
@@ -55,6 +56,7 @@ class WebParts:
     token_bytes: TokenBytes
     served: ServedName
     http: HttpConfig
+    gate: Gate
     check_admission: Callable[[], None]
     version: str
     started_at: float  # seconds since the epoch
