@@ -34,7 +34,7 @@ class ResponseFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StructuredOutputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """vLLM's. One of ``json``, ``json_object``, ``regex``, ``choice`` and ``grammar``; the others are about JSON's style."""
+    """vLLM's. One of ``json``, ``json_object``, ``regex``, ``choice``, ``grammar``; the rest is about JSON's style."""
 
     json: Schema | None = None
     json_object: bool | None = None
