@@ -6,12 +6,10 @@ import itertools
 from collections.abc import Callable
 from functools import partial
 
-from ...sessions.cache.path_ends import PathEnds
-from ...sessions.cache.prefix_cache import CachedPath, PrefixCache
+from ...sessions.cache.prefix_cache import CachedPath
 from ...sessions.cache.tiers import Tier
 from ...sessions.cache.token_key import pack_tokens
 from ...sessions.errors import SessileError
-from .cache_events import CacheEventLog
 from .cache_messages import (
     CacheAnswer,
     CacheCall,
@@ -32,9 +30,9 @@ from .cache_messages import (
     SuspendOutcome,
     SuspendPath,
 )
+from .engine_cache import EngineCache
 from .kv_transfer import BlockLoad, KVTransfer
 from .messages import SubmitTurn
-from .path_files import PathFiles
 from .path_jobs import PathJob, PathJobs, failure
 from .sampling_params import SamplingParams
 from .scheduler import Scheduler
@@ -44,22 +42,13 @@ from .sequence import Sequence
 class CacheService:
     """Answers calls, at once where nothing has to be waited for. The engine's step owns it."""
 
-    def __init__(
-        self,
-        cache: PrefixCache,
-        ends: PathEnds,
-        scheduler: Scheduler,
-        transfer: KVTransfer | None,
-        files: PathFiles,
-        events: CacheEventLog,
-        clock: Callable[[], float],
-    ) -> None:
-        self._cache = cache
-        self._ends = ends
+    def __init__(self, cache: EngineCache, scheduler: Scheduler, clock: Callable[[], float]) -> None:
+        self._cache = cache.prefixes
+        self._ends = cache.ends
+        self._transfer = cache.transfer
+        self._files = cache.files
+        self._events = cache.events
         self._scheduler = scheduler
-        self._transfer = transfer
-        self._files = files
-        self._events = events
         self._clock = clock
         self._jobs = PathJobs()
         self._answers: list[CacheAnswer] = []
