@@ -9,6 +9,7 @@ from typing import Protocol
 from ...sessions.manager.requests import CompletionRequest, TurnEvent
 from ..engine.cache_messages import CacheView
 from ..engine.client import EngineState
+from ..engine.grammar import Grammar
 from ..engine.messages import EngineReady, EngineStats
 from ..identity.gate import Gate
 from ..observe.observatory import Observatory
@@ -19,6 +20,10 @@ from .writers import TokenBytes
 
 class Turns(Protocol):
     """What HTTP asks of the session manager."""
+
+    async def check_grammar(self, grammar: Grammar | None, field: str) -> None:
+        """Raise RequestError naming ``field`` unless ``grammar`` can be used."""
+        ...
 
     def complete(self, request: CompletionRequest) -> AsyncIterator[TurnEvent]:
         """A turn without a session. Closing the iterator aborts it."""

@@ -12,6 +12,7 @@ from open_gate import open_gate
 
 from sessile.server.engine.cache_messages import CacheView
 from sessile.server.engine.client import EngineState
+from sessile.server.engine.grammar import Grammar
 from sessile.server.engine.messages import (
     EngineReady,
     EngineStats,
@@ -49,6 +50,13 @@ class ScriptedTurns:
     script: Sequence[Step] = field(default_factory=lambda: [*deltas("Hel", "", "lo"), FINISHED])
     requests: list[CompletionRequest] = field(default_factory=list)
     closed: int = 0
+    checked: list[tuple[Grammar | None, str]] = field(default_factory=list)
+    grammar_error: SessileError | None = None
+
+    async def check_grammar(self, grammar: Grammar | None, field: str) -> None:
+        self.checked.append((grammar, field))
+        if self.grammar_error is not None:
+            raise self.grammar_error
 
     async def complete(self, request: CompletionRequest) -> AsyncIterator[TurnEvent]:
         self.requests.append(request)
