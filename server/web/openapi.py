@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from ...sessions.manager import requests
-from . import answers, bodies, session_answers, session_bodies
+from . import answers, bodies, cache_answers, session_answers, session_bodies
 
 _REFERENCE = "#/components/schemas/{name}"
 _DOCUMENTED: tuple[type[msgspec.Struct], ...] = (
@@ -22,7 +22,10 @@ _DOCUMENTED: tuple[type[msgspec.Struct], ...] = (
     answers.ModelCard,
     answers.Health,
     answers.Ready,
-    answers.HitRate,
+    cache_answers.HitRate,
+    cache_answers.MissList,
+    cache_answers.TreeTop,
+    cache_answers.Tiers,
     answers.ErrorAnswer,
     session_bodies.OpenBody,
     session_bodies.ForkBody,
@@ -124,6 +127,7 @@ _BYTES = {"type": "string", "format": "binary"}
 _TAGS = [
     {"name": "sessions", "description": "Sessions: the same as over gRPC."},
     {"name": "inference", "description": "Turns, in OpenAI's shapes."},
+    {"name": "cache", "description": "What was reused, what could have been, and why it was not."},
     {"name": "status", "description": "What the server says about itself."},
 ]
 
