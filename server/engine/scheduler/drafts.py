@@ -22,11 +22,3 @@ class Drafter(Protocol):
     def draft(self, requests: list[DraftRequest], budget: int) -> list[tuple[int, ...]]:
         """The guesses for each of ``requests``, none where that does not pay; at most ``budget`` tokens together."""
         ...
-
-
-class NoDrafts:
-    """Guesses nothing."""
-
-    def draft(self, requests: list[DraftRequest], budget: int) -> list[tuple[int, ...]]:
-        """See ``Drafter``."""
-        return [() for _ in requests]

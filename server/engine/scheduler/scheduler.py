@@ -24,7 +24,7 @@ from ..kv_transfer import BlockLoad, FinishedLoad, KVTransfer
 from ..messages import FinishReason, Priority, QueueStats
 from ..prompt_accounts import PromptAccounts
 from ..sequence import Sequence, SequenceState
-from .drafts import Drafter, DraftRequest, NoDrafts
+from .drafts import Drafter, DraftRequest
 from .fair_shares import FairShares
 from .in_flight import InFlightPrefixes
 from .plan import Chunk, StepPlan
@@ -56,7 +56,7 @@ class Scheduler:
         drafter: Drafter | None = None,
     ) -> None:
         self._config = config
-        self._drafter = drafter if drafter is not None else NoDrafts()
+        self._drafter = drafter
         self._cache = cache
         self._accounts = accounts
         self._blocks = TurnBlocks(cache, accounts, transfer)
@@ -109,11 +109,13 @@ class Scheduler:
         """What waits and waited, by class."""
         return self._counts.by_class(self._waiting)
 
+    def served_tokens(self, tenant: str, priority: Priority) -> float:
+        """What counts against ``tenant`` in a class; only differences between tenants mean anything."""
+        return self._shares[priority].served(tenant)
+
     def add(self, sequence: Sequence) -> None:
         """Let a turn wait for its first step."""
         sequence.cached_on_arrival = self._wait(sequence)
-        self._shares[sequence.turn.priority].join(sequence.turn.tenant)
-        self._waiting.served_less(sequence.turn.tenant)
 
     def schedule(self) -> StepPlan:
         """Plan the next step, admitting and preempting turns as needed. An empty plan: nothing can be done."""
@@ -204,9 +206,9 @@ class Scheduler:
     def _add_drafts(self, plan: StepPlan) -> None:
         """Put drafts behind the decodes of ``plan``, as far as tokens and blocks are left over for them."""
         budget = self._config.max_batch_tokens - plan.num_tokens
-        requests = [DraftRequest(chunk.sequence, chunk.sequence.num_tokens_left - 1) for chunk in plan.chunks]
-        if budget <= 0 or not requests:
+        if self._drafter is None or budget <= 0 or not plan.chunks:
             return
+        requests = [DraftRequest(chunk.sequence, chunk.sequence.num_tokens_left - 1) for chunk in plan.chunks]
         for index, drafts in enumerate(self._drafter.draft(requests, budget)):
             chunk = plan.chunks[index]
             drafts = self._fit(chunk.sequence, drafts[: max(0, min(budget, requests[index].most))])
@@ -287,8 +289,8 @@ class Scheduler:
             self._did_not_fit = sequence
             return
         level = self._waiting.urgency(sequence).level
-        self._waiting.remove(sequence)
         self._shares[level].choose(sequence.turn.tenant)
+        self._waiting.remove(sequence)
         sequence.charged_level = level
         if sequence.admitted is None:
             sequence.admitted = now
@@ -428,5 +430,4 @@ class Scheduler:
     def _forget(self, sequence: Sequence) -> None:
         """A turn has ended."""
         sequence.state = SequenceState.FINISHED
-        self._shares[sequence.turn.priority].leave(sequence.turn.tenant)
         self._counts.note_end(sequence, self._clock())
