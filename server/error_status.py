@@ -20,6 +20,7 @@ from ..sessions.errors import (
     EngineError,
     ModelChanged,
     ModelError,
+    PermissionDenied,
     RequestError,
     SessileError,
     SessionBusy,
@@ -27,6 +28,7 @@ from ..sessions.errors import (
     SessionNotFound,
     StaleVersion,
     StoreError,
+    Unauthenticated,
 )
 
 DOMAIN = "sessile"  # of google.rpc.ErrorInfo
@@ -57,13 +59,18 @@ ERROR_TABLE: tuple[ErrorStatus, ...] = (
     ErrorStatus(DeadlineExceeded, "DEADLINE_EXCEEDED", _Code.DEADLINE_EXCEEDED, 504),
     ErrorStatus(Draining, "DRAINING", _Code.UNAVAILABLE, 503, transient=True),
     ErrorStatus(EngineError, "ENGINE_UNAVAILABLE", _Code.UNAVAILABLE, 503, transient=True),
+    ErrorStatus(Unauthenticated, "UNAUTHENTICATED", _Code.UNAUTHENTICATED, 401),
+    ErrorStatus(PermissionDenied, "PERMISSION_DENIED", _Code.PERMISSION_DENIED, 403),
     ErrorStatus(StoreError, "STORE_ERROR", _Code.INTERNAL, 500),
     ErrorStatus(ModelError, "MODEL_ERROR", _Code.INTERNAL, 500),
     ErrorStatus(ConfigError, "CONFIG_ERROR", _Code.INTERNAL, 500),
     ErrorStatus(SessileError, "INTERNAL", _Code.INTERNAL, 500),
 )
 
+CANCELLED = "CANCELLED"
+
 _BY_ERROR: Mapping[type[BaseException], ErrorStatus] = {row.error: row for row in ERROR_TABLE}
+_REASONS: Mapping[str, str] = {row.error.__name__: row.reason for row in ERROR_TABLE}
 _BY_REASON: Mapping[str, ErrorStatus] = {row.reason: row for row in ERROR_TABLE}
 
 
@@ -73,6 +80,11 @@ def status_of(error: SessileError) -> ErrorStatus:
         if error_class in _BY_ERROR:
             return _BY_ERROR[error_class]
     raise AssertionError("SessileError itself is in the table")
+
+
+def reason_of(error_name: str) -> str:
+    """The stable reason of an error by the name of its class; CANCELLED for what is no error of ours."""
+    return _REASONS.get(error_name, CANCELLED)
 
 
 def retry_after_s(error: SessileError) -> float | None:

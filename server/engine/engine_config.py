@@ -28,6 +28,15 @@ class Dtype(enum.StrEnum):
     FLOAT32 = "float32"
 
 
+class Speculation(enum.StrEnum):
+    """What guesses the tokens that a step verifies."""
+
+    OFF = "off"
+    NGRAM = "ngram"  # what the conversation had after the last few tokens
+    SUFFIX = "suffix"  # the longest match in it, in past outputs and in expected text
+    AUTO = "auto"  # suffix, and the draft model where there is one
+
+
 class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What the engine is started with.
 
@@ -36,7 +45,8 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     tokens. ``kv_memory_bytes`` is the size of the device tier (0 on a GPU: all that the largest step leaves free),
     ``host_memory_bytes`` and ``disk_quota_bytes`` of those below it; without a ``disk_path`` nothing is written.
     ``shared`` is a JSON object such as ``{"type": "valkey", "startup_nodes": "host:6379"}`` or ``{"type": "fs_native",
-    "base_path": "/mnt/kv"}``; empty for none. ``max_context`` 0 means the model's own. ``threads`` 0 means one a core.
+    "base_path": "/mnt/kv"}``; empty for none. ``watchdog_s`` must be longer than the longest step. ``max_context`` 0
+    means the model's own. ``threads`` 0 means one a core.
     """
 
     model: Annotated[
@@ -51,6 +61,12 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         int, Meta(ge=0, description="disk space for blocks that outlive the server; 0: none")
     ] = 4 * GIB
     disk_path: Annotated[str, Meta(description="folder of these blocks; by default kv in the data folder")] = ""
+    pin_budget: Annotated[
+        float, Meta(ge=0, le=1, description="share of the KV pool that hard pins may keep, together")
+    ] = 0.5
+    tenant_kv_bytes: Annotated[
+        int, Meta(ge=0, description="of the KV pool, what a tenant may keep cached before its own goes first; 0: all")
+    ] = 0
     shared: Annotated[
         str, Meta(description="blocks shared with other servers: an LMCache L2 adapter's configuration, as JSON")
     ] = ""
@@ -77,6 +93,16 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         int, Meta(ge=0, description="tokens that are remembered to know what could have been reused; 13 bytes each")
     ] = 4_000_000
     max_context: Annotated[int, Meta(ge=0, description="tokens of a conversation; 0: as many as the model can")] = 0
+    speculation: Annotated[Speculation, Meta(description="what guesses tokens ahead, to be verified in one step")] = (
+        Speculation.AUTO
+    )
+    speculation_memory_bytes: Annotated[
+        int, Meta(ge=0, description="memory for the texts that guesses come from, at most")
+    ] = 64 * 2**20
+    watchdog_s: Annotated[
+        float,
+        Meta(ge=0, description="an engine that says nothing for so many seconds is killed and replaced; 0: never"),
+    ] = 120.0
     threads: Annotated[int, Meta(ge=0, description="CPU threads of the engine; 0: one a core")] = 0
 
     def validate(self) -> None:
@@ -95,6 +121,8 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             ("max_waiting", 1),
             ("reuse_index_tokens", 0),
             ("max_context", 0),
+            ("speculation_memory_bytes", 0),
+            ("watchdog_s", 0),
             ("threads", 0),
         )
         for key, least in at_least:

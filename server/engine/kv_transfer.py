@@ -18,11 +18,10 @@ from collections.abc import Callable
 from collections.abc import Sequence as Items
 
 import numpy as np
-import numpy.typing as npt
-import torch
 
 from ...sessions.cache.cost_model import CostModel, Source
 from ...sessions.cache.lower_tiers import LowerTiers
+from ...sessions.cache.radix_node import Evicted
 from ...sessions.cache.tiers import Entry, LoadOutcome, Tier
 from .kv_cache import KVCache
 from .messages import TierCounters
@@ -35,6 +34,20 @@ LOAD_DEADLINE_FACTOR = 4.0  # times the predicted seconds of computing it: later
 LEAST_DEADLINE_S = 0.25
 LOOK_UP_S = 0.1  # the shared tier's time to say what it has; no answer is no
 FIRST_SHARED_TOKENS = 256  # from so many on the shared tier is asked although no load from it was measured yet
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LoadDecision:
+    """What of a path's blocks to ``load``, and what to ``leave`` where it is since computing is faster. Predicted
+    seconds; what is only hoped for from the shared tier is not in them."""
+
+    load: list[Source]
+    leave: list[Source]
+    load_s: float
+    compute_s: float
+
+
+NOTHING_TO_LOAD = LoadDecision([], [], 0.0, 0.0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,33 +82,42 @@ class FinishedLoad:
 class KVTransfer:
     """Alone moves blocks between the pool and the lower tiers. The engine's step owns it; its threads only load."""
 
-    def __init__(self, kv_cache: KVCache, tiers: LowerTiers, cost: CostModel) -> None:
-        pool = kv_cache.pool
-        if pool.device.type != "cpu":
+    def __init__(
+        self,
+        kv_cache: KVCache,
+        tiers: LowerTiers,
+        cost: CostModel,
+        on_loaded: Callable[[FinishedLoad], None] = lambda load: None,
+    ) -> None:
+        """``on_loaded`` hears of each load that ended, by the step."""
+        rows = kv_cache.rows()
+        if rows is None:
             raise ValueError("blocks of a GPU's pool need staging buffers")
         self._block_size = kv_cache.layout.block_size
-        self._rows: npt.NDArray[np.uint8] = pool.view(pool.shape[0], -1).view(torch.uint8).numpy()
+        self._rows = rows
         self.tiers = tiers
         self.cost = cost
+        self._on_loaded = on_loaded
         self._local = _Loads("kv-load", self._load)
         self._remote = _Loads("kv-load-shared", self._load)
         self._finished: queue.SimpleQueue[FinishedLoad] = queue.SimpleQueue()
 
     # -- the step's side ------------------------------------------------------------------------------------------
 
-    def plan(self, num_device_blocks: int, content_keys: list[bytes], num_tokens: int) -> list[Source]:
+    def plan(self, num_device_blocks: int, content_keys: list[bytes], num_tokens: int) -> LoadDecision:
         """What to load of the blocks after the first ``num_device_blocks`` of a prompt of ``num_tokens``: those that
         some tier has, as far as loading them is predicted to be faster than computing them. What the shared tier has is
-        not known yet: it is asked for all that follows, where that would pay."""
+        not known yet: it is asked for all that follows, where that would pay. Counts nothing: see ``decided``."""
         found = self.tiers.sources(content_keys)
         num_found = sum(source.num_blocks for source in found)
-        if found:
-            sources = [Source(Tier.DEVICE, num_device_blocks), *found] if num_device_blocks else found
-            worth = self.cost.plan_load(sources, num_tokens).num_blocks - num_device_blocks
-            if worth < num_found:
-                return _first_blocks(found, worth)
+        plan = self.cost.plan_load([Source(Tier.DEVICE, num_device_blocks), *found], num_tokens)
+        worth = plan.num_blocks - num_device_blocks
+        if worth < num_found:
+            load, leave = _divided(found, worth)
+            return LoadDecision(load, leave, plan.load_s, plan.compute_s)
         shared = self._ask_shared_for(num_device_blocks + num_found, num_device_blocks + len(content_keys))
-        return [*found, Source(Tier.SHARED, shared)] if shared else found
+        load = [*found, Source(Tier.SHARED, shared)] if shared else found
+        return LoadDecision(load, [], plan.load_s, plan.compute_s)
 
     def _ask_shared_for(self, start: int, stop: int) -> int:
         """How many of a path's blocks from ``start`` on, ``stop`` at most, to ask the shared tier for."""
@@ -139,17 +161,39 @@ class KVTransfer:
             load = self._finished.get()
             for tier, blocks in load.loaded.items():
                 self.cost.observe_load(tier, blocks * self._rows.shape[1], load.seconds[tier])
+            self._on_loaded(load)
             ended.append(load)
         return ended
 
-    def demote(self, content_key: bytes, block: int) -> None:
-        """The tree is about to give up ``block``."""
-        self.tiers.demote(content_key, self._rows[block])
+    def decided(self, decision: LoadDecision) -> None:
+        """Count what a turn that was admitted does by ``decision``."""
+        self.cost.count_loads(decision.load, decision.leave)
+
+    def demote(self, evicted: Evicted) -> Tier | None:
+        """The tree is about to give up blocks. Returns the tier that they move on to; None: they do not, since they
+        were superseded, or are cheaper to compute again than to move."""
+        tier = self.tiers.first_local
+        if tier is None or evicted.superseded:
+            return None
+        probability = self.tiers.reuse_probability
+        if not self.cost.worth_demoting(tier, len(evicted.blocks), evicted.start, probability):
+            return None
+        for key, block in zip(evicted.content_keys, evicted.blocks, strict=True):
+            self.tiers.demote(key, self._rows[block])
+        return tier
+
+    def bring_back_s(self, start: int) -> float:
+        """Seconds to have a block again that stands after ``start`` tokens of its path, once it was demoted."""
+        return self.cost.bring_back_s(self.tiers.first_local, start)
 
     def persist(self, content_keys: Items[bytes], block_ids: Items[int], first: int) -> None:
         """Write a path's blocks from ``first`` on behind, to where they outlive the process, and share the path."""
         blocks = [self._rows[block] for block in block_ids[: len(content_keys)]]
         self.tiers.persist(content_keys, blocks, first)
+
+    def persist_all(self, content_keys: Items[bytes], block_ids: Items[int]) -> None:
+        """Write a whole path that stays as it is meanwhile. Waits for the disk: for another thread than the step's."""
+        self.tiers.persist_all(content_keys, [self._rows[block] for block in block_ids])
 
     def counters(self) -> tuple[TierCounters, ...]:
         """Of each lower tier, for whoever looks at the engine."""
@@ -245,12 +289,15 @@ def _leading_hits(outcomes: Items[LoadOutcome]) -> int:
     return next((i for i, outcome in enumerate(outcomes) if outcome is not LoadOutcome.HIT), len(outcomes))
 
 
-def _first_blocks(sources: list[Source], count: int) -> list[Source]:
-    """The first ``count`` blocks of ``sources``."""
-    kept: list[Source] = []
+def _divided(sources: list[Source], count: int) -> tuple[list[Source], list[Source]]:
+    """The first ``count`` blocks of ``sources``, and the others."""
+    first: list[Source] = []
+    others: list[Source] = []
     for source in sources:
-        if count <= 0:
-            break
-        kept.append(Source(source.tier, min(count, source.num_blocks)))
-        count -= source.num_blocks
-    return kept
+        taken = min(count, source.num_blocks)
+        if taken:
+            first.append(Source(source.tier, taken))
+        if taken < source.num_blocks:
+            others.append(Source(source.tier, source.num_blocks - taken))
+        count -= taken
+    return first, others

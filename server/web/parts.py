@@ -8,7 +8,9 @@ from typing import Protocol
 
 from ...sessions.manager.requests import CompletionRequest, TurnEvent
 from ..engine.client import EngineState
+from ..engine.grammar import Grammar
 from ..engine.messages import EngineReady, EngineStats
+from ..identity.gate import Gate
 from .http_config import HttpConfig
 from .names import ServedName
 from .writers import TokenBytes
@@ -16,6 +18,10 @@ from .writers import TokenBytes
 
 class Turns(Protocol):
     """What HTTP asks of the session manager."""
+
+    async def check_grammar(self, grammar: Grammar | None, field: str) -> None:
+        """Raise RequestError naming ``field`` unless ``grammar`` can be used."""
+        ...
 
     def complete(self, request: CompletionRequest) -> AsyncIterator[TurnEvent]:
         """A turn without a session. Closing the iterator aborts it."""
@@ -50,6 +56,7 @@ class WebParts:
     token_bytes: TokenBytes
     served: ServedName
     http: HttpConfig
+    gate: Gate
     check_admission: Callable[[], None]
     version: str
     started_at: float  # seconds since the epoch

@@ -11,7 +11,6 @@ from ...server.engine.messages import EngineReady
 from ..errors import ContextOverflow, RequestError
 from ..messages import Message
 from . import validation
-from .prompts import assistant_message
 from .replay import ConversationKeys, Key, ReplayMemory
 from .requests import CompletionRequest, MessagesInput, TextInput, TokenIdsInput, TurnEvent, TurnFinished
 from .running import RunningWork
@@ -49,7 +48,13 @@ class Completions:
                 error.field = error.field or _field(request)
                 raise
             validation.require_room(len(prompt.token_ids), request.sampling.max_tokens, engine, _field(request))
-            run = self._turns.run(prompt.token_ids, request, TurnTerms(logged_tokens=prompt.logged_tokens))
+            bound = await self._turns.with_required_calls(prompt.token_ids, request, request.tools)
+            reading = (
+                self._turns.plain_reading(bound)
+                if prompt.key is None
+                else self._turns.message_reading(prompt.token_ids, bound, request.tools)
+            )
+            run = self._turns.run(prompt.token_ids, bound, reading, TurnTerms(logged_tokens=prompt.logged_tokens))
             async with aclosing(run.deltas()) as deltas:
                 async for delta in deltas:
                     yield delta
@@ -106,7 +111,7 @@ class Completions:
         self, request: CompletionRequest, keys: ConversationKeys, prompt: _Prompt, result: TurnResult
     ) -> None:
         if prompt.key is not None:
-            key = keys.after(prompt.key, assistant_message(result.text))
+            key = keys.after(prompt.key, result.message)
             self._replay.remember(request.tenant, key, prompt.grew_from, [*prompt.token_ids, *result.token_ids])
 
 
@@ -116,6 +121,8 @@ def _finished(prompt: _Prompt, result: TurnResult) -> TurnFinished:
         stop_cause=result.stop_cause,
         usage=result.usage,
         num_tokens=len(prompt.token_ids) + len(result.token_ids),
+        tool_calls=result.message.tool_calls,
+        reasoning_tokens=result.reasoning_tokens,
     )
 
 

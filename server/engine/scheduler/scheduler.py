@@ -24,7 +24,7 @@ from ..kv_transfer import BlockLoad, FinishedLoad, KVTransfer
 from ..messages import FinishReason, Priority, QueueStats
 from ..prompt_accounts import PromptAccounts
 from ..sequence import Sequence, SequenceState
-from .drafts import Drafter, DraftRequest
+from ..speculation.drafter import Drafter, DraftRequest
 from .fair_shares import FairShares
 from .in_flight import InFlightPrefixes
 from .plan import Chunk, StepPlan
@@ -36,6 +36,7 @@ from .turn_blocks import Taken, TurnBlocks
 from .urgency import ClassPatience, Urgency, due_at
 from .waiting_turns import WaitingTurns
 
+SPARE_BLOCKS_A_TURN = 4  # that what is loaded ahead leaves to each turn that runs
 EXAMINED_A_STEP = 64  # waiting turns that one step looks at, at most
 
 
@@ -196,24 +197,51 @@ class Scheduler:
         assert all(each.held is None for each in self._waiting), "a turn that waits holds blocks"
         assert all(each.held is not None for each in (*self._running, *self._loading)), "a turn runs without blocks"
 
+    def load_ahead(self, sequence: Sequence) -> BlockLoad | None:
+        """Let a sequence load what the lower tiers have of it, and then end: it takes no part in steps. None: there is
+        nothing to load, or no room that others do not need."""
+        busy = len(self._running) + len(self._loading)
+        if not self._has_a_place or len(self._waiting):
+            return None
+        load = self._blocks.take_ahead(sequence, SPARE_BLOCKS_A_TURN * (busy + 1))
+        if load is None:
+            return None
+        sequence.state, sequence.finish_reason = SequenceState.LOADING, FinishReason.LENGTH
+        sequence.load_started = self._clock()
+        self._in_flight.begin(sequence, sequence.content_keys, sequence.num_computed // self._blocks.block_size)
+        self._loading[sequence] = load
+        return load
+
+    def note_room(self) -> None:
+        """Blocks became available otherwise than by a turn's end: one that did not fit may fit now."""
+        self._did_not_fit = None
+
     # -- planning -------------------------------------------------------------------------------------------------
 
     def _plan_decodes(self, plan: StepPlan) -> None:
+        spare = self._config.max_batch_tokens - len(self._running)  # for what grammars forced
         for sequence in self.running:
             if sequence.state is SequenceState.RUNNING and sequence.is_decoding and self._make_room(sequence, plan):
-                plan.chunks.append(Chunk(sequence, sequence.num_computed, 1))
+                forced = min(sequence.num_uncomputed - 1, spare)
+                spare -= forced
+                plan.chunks.append(Chunk(sequence, sequence.num_computed, 1 + forced))
 
     def _add_drafts(self, plan: StepPlan) -> None:
         """Put drafts behind the decodes of ``plan``, as far as tokens and blocks are left over for them."""
         budget = self._config.max_batch_tokens - plan.num_tokens
-        if self._drafter is None or budget <= 0 or not plan.chunks:
+        if self._drafter is None or not plan.chunks:
             return
-        requests = [DraftRequest(chunk.sequence, chunk.sequence.num_tokens_left - 1) for chunk in plan.chunks]
+        requests = [
+            DraftRequest(chunk.sequence, max(0, chunk.sequence.num_tokens_left - 1) if chunk.reaches_end else 0)
+            for chunk in plan.chunks
+        ]
         for index, drafts in enumerate(self._drafter.draft(requests, budget)):
             chunk = plan.chunks[index]
-            drafts = self._fit(chunk.sequence, drafts[: max(0, min(budget, requests[index].most))])
+            drafts = self._fit(chunk.sequence, drafts[: min(max(0, budget), requests[index].most)])
             if drafts:
-                plan.chunks[index] = dataclasses.replace(chunk, num_tokens=1 + len(drafts), drafts=drafts)
+                plan.chunks[index] = dataclasses.replace(
+                    chunk, num_tokens=chunk.num_tokens + len(drafts), drafts=drafts
+                )
                 budget -= len(drafts)
 
     def _fit(self, sequence: Sequence, drafts: tuple[int, ...]) -> tuple[int, ...]:
@@ -285,6 +313,8 @@ class Scheduler:
         """Move a turn from waiting to running, or to loading, with what the cache has of it. If the pool has no room it
         goes on waiting, and so do those behind it."""
         taken = self._blocks.take(sequence, spare_blocks=len(self._running) + len(self._loading))
+        while taken is None and not self._running and not self._loading and self._blocks.make_way():
+            taken = self._blocks.take(sequence, spare_blocks=0)
         if taken is None:
             self._did_not_fit = sequence
             return
@@ -366,6 +396,8 @@ class Scheduler:
     def _make_room(self, sequence: Sequence, plan: StepPlan) -> bool:
         """Reserve the blocks of all tokens of ``sequence``; False if it was preempted itself."""
         while not self._blocks.grow(sequence, sequence.num_tokens):
+            if len(self._running) == 1 and self._blocks.make_way():
+                continue
             victim = self._running[-1]
             self._preempt(victim, plan)
             if victim is sequence:

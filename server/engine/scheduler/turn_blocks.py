@@ -6,8 +6,8 @@ import dataclasses
 
 from ....sessions.cache.cost_model import Source
 from ....sessions.cache.prefix_cache import BlockCopy, PrefixCache
-from ....sessions.cache.radix_tree import Match
-from ..kv_transfer import BlockLoad, KVTransfer
+from ....sessions.cache.radix_node import Match
+from ..kv_transfer import NOTHING_TO_LOAD, BlockLoad, KVTransfer, LoadDecision
 from ..prompt_accounts import PromptAccounts, planned_tokens
 from ..sequence import Sequence
 
@@ -50,22 +50,49 @@ class TurnBlocks:
         key = sequence.packed(0, sequence.num_tokens - 1)
         return len(self._cache.match(sequence.turn.cache_salt, key).blocks)
 
+    def make_way(self) -> bool:
+        """Nothing else runs, and a turn finds no room: let a hard pin go. False: there is none."""
+        return self._cache.make_way()
+
     def take(self, sequence: Sequence, spare_blocks: int) -> Taken | None:
         """Give a turn the cached blocks of its prefix and new ones for the rest of its tokens; None, and nothing is
         taken, if fewer than ``spare_blocks`` would be left. Sets ``held`` and ``num_computed``."""
         match = self._cache.match(sequence.turn.cache_salt, sequence.packed(0, sequence.num_tokens - 1))
         wanted = sequence.content_keys[len(match.blocks) :]
-        sources = self._plan_load(match, wanted, sequence.num_tokens)
+        decision = self._plan_load(match, wanted, sequence.num_tokens)
+        sources = decision.load
         used = match.whole_blocks() if sources else match  # the rest of its block is loaded with the others
-        admitted = self._cache.admit(used, sequence.num_tokens, spare_blocks)
+        admitted = self._cache.admit(used, sequence.num_tokens, spare_blocks, sequence.turn.owner)
         if admitted is None:
             return None
+        if self._transfer is not None and sequence.tokens_by_source is None:
+            self._transfer.decided(decision)
         sequence.held, copy = admitted
         self._expect(sequence, match, wanted, sources)
         sequence.num_computed = sequence.held.num_matched_tokens
         if not sources or self._transfer is None:
             return Taken(copy, None)
         return Taken(copy, self._transfer.load_of(sequence, sources, wanted, len(match.blocks)))
+
+    def take_ahead(self, sequence: Sequence, spare_blocks: int) -> BlockLoad | None:
+        """Give a sequence the blocks for what the lower tiers have of it, and no others; None, and nothing is taken, if
+        they have nothing worth while, or fewer than ``spare_blocks`` would be left."""
+        self.look_up(sequence)
+        match = self._cache.match(sequence.turn.cache_salt, sequence.packed(0, sequence.num_tokens - 1)).whole_blocks()
+        first = len(match.blocks)
+        wanted = sequence.content_keys[first:]
+        decision = self._plan_load(match, wanted, sequence.num_tokens)
+        count = sum(source.num_blocks for source in decision.load)
+        if not count or self._transfer is None:
+            return None
+        admitted = self._cache.admit(match, (first + count) * self.block_size, spare_blocks, sequence.turn.owner)
+        if admitted is None:
+            return None
+        self._transfer.decided(decision)
+        sequence.held, _ = admitted
+        sequence.num_computed = sequence.held.num_matched_tokens
+        sequence.content_keys = sequence.content_keys[: first + count]
+        return self._transfer.load_of(sequence, decision.load, wanted, first)
 
     def grow(self, sequence: Sequence, num_tokens: int) -> bool:
         """Reserve blocks so that ``num_tokens`` tokens fit; False if the pool cannot give them."""
@@ -93,10 +120,10 @@ class TurnBlocks:
         self._cache.release(held, sequence.packed(held.num_cached_tokens, sequence.num_computed), sequence.num_computed)
         sequence.held = None
 
-    def _plan_load(self, match: Match, wanted: list[bytes], num_tokens: int) -> list[Source]:
+    def _plan_load(self, match: Match, wanted: list[bytes], num_tokens: int) -> LoadDecision:
         """What to load of ``wanted``, the blocks after the whole ones of ``match``."""
         if self._transfer is None or not wanted:
-            return []
+            return NOTHING_TO_LOAD
         return self._transfer.plan(len(match.blocks), wanted, num_tokens)
 
     def _expect(self, sequence: Sequence, match: Match, wanted: list[bytes], sources: list[Source]) -> None:

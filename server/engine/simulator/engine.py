@@ -8,6 +8,7 @@ import random
 
 from ....sessions.cache.block_pool import BlockPool
 from ....sessions.cache.keys import BlockKeys, KVFingerprint
+from ....sessions.cache.path_ends import PathEnds
 from ....sessions.cache.prefix_cache import PrefixCache
 from ....sessions.cache.radix_tree import RadixTree
 from ....sessions.cache.seen_prefixes import SeenPrefixes
@@ -65,7 +66,8 @@ class SimulatedEngine:
         self._pool = BlockPool(num_blocks)
         self._tree = RadixTree(self._pool, config.block_size)
         fingerprint = KVFingerprint("simulated", "", "", config.block_size, 1, "")
-        cache = PrefixCache(self._pool, self._tree, BlockKeys(fingerprint))
+        ends = PathEnds(self._tree, lambda: self.now, budget_blocks=0)
+        cache = PrefixCache(self._pool, self._tree, BlockKeys(fingerprint), ends)
         accounts = PromptAccounts(SeenPrefixes(config.block_size, SEEN_BLOCKS))
         self.scheduler = Scheduler(config, cache, accounts, lambda: self.now)
         self._accounts = accounts

@@ -31,7 +31,7 @@ class Engine:
         tiers = TierSetup(partial(open_lower_tiers, made), lambda model, kv_cache, tiers: LOADING_IS_CHEAP)
         clock = itertools.count().__next__
         self.core = EngineCore(made, ChecksumModel(), torch.device("cpu"), clock, "w", tiers)
-        transfer = self.core._transfer
+        transfer = self.core._cache.transfer
         assert transfer is not None
         transfer._local.put = transfer._load
         self.tokens: dict[str, list[int]] = {}
@@ -142,7 +142,7 @@ def test_a_disconnect_while_blocks_are_loaded_keeps_them() -> None:
     engine.submit("first", prompt(300), max_tokens=1)
     engine.submit("second", prompt(400, 7), max_tokens=1)
     engine.run()
-    transfer = engine.core._transfer
+    transfer = engine.core._cache.transfer
     assert transfer is not None
     wanted = []
     transfer._local.put = wanted.append  # the I/O thread has not begun
@@ -169,7 +169,7 @@ def test_those_who_share_a_prefix_go_on_when_its_leader_loads_for_ever() -> None
     for seed in range(1, 4):
         engine.submit(f"pushes {seed}", prompt(300, seed), max_tokens=1)
         engine.run()
-    transfer = engine.core._transfer
+    transfer = engine.core._cache.transfer
     assert transfer is not None
     wanted = []
     transfer._local.put = lambda load: transfer._load(load) if wanted else wanted.append(load)  # the first hangs

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 
 import httpx
 import pytest
+from open_gate import open_gate
 
 from sessile.server.engine.client import EngineState
+from sessile.server.engine.grammar import Grammar
 from sessile.server.engine.messages import (
     EngineReady,
     EngineStats,
@@ -18,6 +20,7 @@ from sessile.server.engine.messages import (
     TokensBySource,
     TurnUsage,
 )
+from sessile.server.identity.gate import Gate
 from sessile.server.web.application import create_app
 from sessile.server.web.http_config import HttpConfig
 from sessile.server.web.names import ServedName
@@ -44,6 +47,13 @@ class ScriptedTurns:
     script: Sequence[Step] = field(default_factory=lambda: [*deltas("Hel", "", "lo"), FINISHED])
     requests: list[CompletionRequest] = field(default_factory=list)
     closed: int = 0
+    checked: list[tuple[Grammar | None, str]] = field(default_factory=list)
+    grammar_error: SessileError | None = None
+
+    async def check_grammar(self, grammar: Grammar | None, field: str) -> None:
+        self.checked.append((grammar, field))
+        if self.grammar_error is not None:
+            raise self.grammar_error
 
     async def complete(self, request: CompletionRequest) -> AsyncIterator[TurnEvent]:
         self.requests.append(request)
@@ -98,6 +108,7 @@ class Stage:
     turns: ScriptedTurns = field(default_factory=ScriptedTurns)
     engine: ScriptedEngine = field(default_factory=ScriptedEngine)
     draining: SessileError | None = None
+    gate: Gate = field(default_factory=open_gate)
 
     def check_admission(self) -> None:
         if self.draining is not None:
@@ -110,6 +121,7 @@ class Stage:
             token_bytes=WordBytes(),
             served=ServedName("tiny", frozenset({"m", "default"})),
             http=HttpConfig(max_body_bytes=200_000),
+            gate=self.gate,
             check_admission=self.check_admission,
             version="1.2.3",
             started_at=1_700_000_000.0,
