@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, TypeVar
 
+import msgspec
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
@@ -14,6 +15,7 @@ from .bodies import ChatBody, CompletionBody
 from .choices import StreamedChoices, WholeChoices, merged
 from .decode import BodyDecoder, read_body
 from .grammar_fields import wanted_grammar
+from .identity import client_session
 from .metrics import HttpMetrics
 from .openapi import describe_answer, describe_body
 from .parts import WebParts
@@ -75,9 +77,13 @@ class _Endpoint:
         """Read, check and start the turn. Raises SessileError before it has started."""
         parts = self._parts
         parts.check_admission()
-        body: _Body = self._decoder.decode(await read_body(request, parts.http.max_body_bytes))
+        sent = await read_body(request, parts.http.max_body_bytes)
+        body: _Body = self._decoder.decode(sent)
         parts.served.check(body.model)
-        turn, count = translate(body, tenant), num_choices(body)
+        turn = msgspec.structs.replace(
+            translate(body, tenant), sent_body=sent, client_session=client_session(request.headers)
+        )
+        count = num_choices(body)
         wanted = wanted_grammar(body)
         if wanted is not None:
             await parts.turns.check_grammar(wanted.grammar, wanted.field)
