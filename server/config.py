@@ -90,6 +90,10 @@ class SessionsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     ] = "always"
     idle_s: Annotated[Seconds, Meta(description="seconds without a turn after which a session is idle")] = 30.0
 
+    export_key: Annotated[
+        str, Meta(description="file of the key that exported sessions are signed with; by default in the data folder")
+    ] = ""
+
     def policy(self) -> PersistencePolicy:
         """The policy of a session that has none of its own."""
         return PersistencePolicy(Persistence(self.persistence), self.idle_s)

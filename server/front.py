@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import uvicorn
 
@@ -74,6 +75,7 @@ async def start_front(
         text_config=config.text,
         grammars=config.grammar,
         persistence=config.sessions.policy(),
+        export_key=Path(config.sessions.export_key) if config.sessions.export_key else None,
     )
     stack.push_async_callback(manager.aclose)
     manager.care.idle.start(_LOOK_FOR_IDLE_EVERY_S)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -34,10 +35,13 @@ from .requests import (
     AppendRequest,
     CloseRequest,
     CompletionRequest,
+    ExportRequest,
     ForkRequest,
     GenerateRequest,
     HintOutcome,
     HintRequest,
+    Imported,
+    ImportSession,
     ListSessions,
     Mutation,
     OpenSession,
@@ -53,6 +57,7 @@ from .requests import (
     WatchRequest,
 )
 from .running import Claim, RunningWork
+from .transfer import SessionTransfer
 from .turn import TurnResult
 from .turns import TurnPrompt, Turns, TurnTerms
 from .views import new_session_id, summary_of, view_of
@@ -77,7 +82,8 @@ class SessionManager:
     ``model_aliases`` are names of the served model beside its own; ``text_config`` says how its calls and reasoning are
     read, ``grammars`` bounds what answers may be made to look like. What no open session holds is deleted from the
     store ``retention_s`` seconds after it was closed or left. ``persistence`` holds for sessions that were opened
-    without a policy of their own.
+    without a policy of their own. ``export_key`` is the file of the key that exports are signed with; None: one in the
+    store's folder.
     """
 
     def __init__(
@@ -94,6 +100,7 @@ class SessionManager:
         text_config: TextConfig | None = None,
         grammars: GrammarConfig | None = None,
         persistence: PersistencePolicy = DEFAULT_POLICY,
+        export_key: Path | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -104,6 +111,7 @@ class SessionManager:
         self._completions = Completions(self._turns, replay if replay is not None else ReplayMemory())
         self._care = KvCare(engine, store, clock, persistence)
         self._kv_requests = KvRequests(self._records, engine, self._running, self._care, clock)
+        self._transfer = SessionTransfer(self._records, engine, self._turns, clock, persistence, export_key)
         self._watchers = Watchers(clock)
         self._cache_watch = CacheWatch(engine, self._watchers)
 
@@ -219,6 +227,18 @@ class SessionManager:
         async with aclosing(self._cache_watch.watch(request.tenant, request.session_id)) as events:
             async for event in events:
                 yield event
+
+    async def export(self, request: ExportRequest) -> AsyncGenerator[bytes, None]:
+        """A session as a file, in pieces; see ``service.Sessions.export``."""
+        with self._running.admitted():
+            async with aclosing(self._transfer.export(request)) as pieces:
+                async for piece in pieces:
+                    yield piece
+
+    async def import_(self, request: ImportSession, pieces: AsyncIterator[bytes]) -> Imported:
+        """A session from a file; see ``service.Sessions.import_``."""
+        with self._running.admitted():
+            return await self._transfer.import_(request, pieces)
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[TurnEvent, None]:
         """Run a turn; see ``service.Sessions.generate``."""

@@ -150,11 +150,15 @@ class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImportSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A session from a file that an export wrote. ``without_kv``: do not use the file's KV."""
+    """A session from a file that an export wrote. ``without_kv``: do not use the file's KV.
+
+    ``file_digest`` names the file's content once it was read; callers leave it out.
+    """
 
     tenant: str = ""
     request_id: str | None = None
     without_kv: bool = False
+    file_digest: str = ""
 
 
 class WatchRequest(msgspec.Struct, frozen=True, kw_only=True):
