@@ -273,10 +273,10 @@ TestTenantsHaveQuotas.settings = MACHINE
 def test_sglang_27024_pinned_sessions_never_deadlock() -> None:
     """Hard pins over the whole pool: a turn that needs all of it runs all the same."""
     sessions = Sessions(20, host_blocks=0, pin_budget=1.0)
-    for owner in ("0", "2", "4"):
-        sessions.turn(owner, prompt(95, int(owner)))
+    for owner in ("0", "2"):
+        sessions.turn(owner, prompt(140, int(owner)))
         assert sessions.retain(owner, hard=True).pinned_tokens > 0
-    assert sessions.core.stats().cache.pinned_blocks >= 18
+    assert sessions.core.stats().cache.pinned_blocks == 18
     assert sessions.turn("6", prompt(250, 9)).finish_reason is FinishReason.LENGTH
     assert sessions.core.stats().cache.broken_pins > 0
     sessions.core.close()
@@ -346,7 +346,8 @@ def test_trtllm_13080_a_rolled_back_conversation_gives_its_kv_back() -> None:
     path = {"owner": "0", "token_ids": sessions.logs["0"], "cache_salt": sessions.salt("0")}
     sessions.ask(SupersedePath(**path, from_token=40))
     for seed in (1, 2):
-        sessions.turn("2", prompt(230, seed))
+        sessions.turn("2", prompt(300, seed))
+        sessions.logs["2"] = []
     stats = sessions.core.stats().cache
     assert stats.superseded_blocks_evicted == 10
     assert stats.demoted_blocks.get("host", 0) == stats.evicted_blocks - 10, "nobody will ask for them again"
