@@ -21,6 +21,7 @@ from ..sessions.keeping import Persistence, PersistencePolicy
 from .engine.engine_config import EngineConfig
 from .engine.tenant_limits import LimitsConfig
 from .identity.auth_config import AuthConfig, TlsConfig
+from .observe.config import ObserveConfig
 from .settings import ENVIRONMENT_PREFIX, Setting, settings_of, suggest
 from .text.answer_format import TextConfig
 from .text.grammar_config import GrammarConfig
@@ -131,6 +132,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     auth: Annotated[AuthConfig, Meta(extra={"prefix": ""})] = msgspec.field(default_factory=AuthConfig)
     tls: TlsConfig = msgspec.field(default_factory=TlsConfig)
     log: LogConfig = msgspec.field(default_factory=LogConfig)
+    observe: Annotated[ObserveConfig, Meta(extra={"prefix": ""})] = msgspec.field(default_factory=ObserveConfig)
 
     def validate(self) -> None:
         """What no single key can see. Raises ConfigError."""

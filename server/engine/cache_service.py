@@ -9,6 +9,7 @@ from functools import partial
 from ...sessions.cache.prefix_cache import CachedPath
 from ...sessions.cache.tiers import Tier
 from ...sessions.cache.token_key import pack_tokens
+from ...sessions.cache.tree_view import top_of_tree
 from ...sessions.errors import SessileError
 from .cache_messages import (
     CacheAnswer,
@@ -16,6 +17,8 @@ from .cache_messages import (
     CacheEventKind,
     CacheRequest,
     CacheResponse,
+    CacheView,
+    DescribeCache,
     Done,
     ExportPath,
     ImportPath,
@@ -103,6 +106,8 @@ class CacheService:
         match request:
             case RetainPath():
                 return self._retain(request)
+            case DescribeCache(most_nodes=most_nodes):
+                return self._describe(most_nodes)
             case ReleasePath(owner=owner):
                 self._ends.release(owner)
                 self._scheduler.note_room()
@@ -110,6 +115,18 @@ class CacheService:
                 key = pack_tokens(request.token_ids)
                 self._cache.supersede(request.owner, request.cache_salt, key, request.from_token)
         return Done()
+
+    def _describe(self, most_nodes: int) -> CacheView:
+        cost = None if self._transfer is None else self._transfer.cost
+        tiers = () if self._transfer is None else self._transfer.tiers.local
+        tree = self._cache.tree
+        return CacheView(
+            nodes=top_of_tree(tree.roots, most_nodes, self._clock()),
+            tree_blocks=tree.num_blocks,
+            pinned_blocks=tree.num_pinned_blocks,
+            block_bytes=self._cache.block_bytes,
+            break_even_tokens={} if cost is None else {tier.value: cost.break_even_tokens(tier) for tier in tiers},
+        )
 
     def _retain(self, path: RetainPath) -> RetainOutcome:
         key = pack_tokens(path.token_ids)

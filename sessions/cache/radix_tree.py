@@ -58,6 +58,11 @@ class RadixTree:
         self.num_over_quota_evicted = 0  # of these, those that went since their tenant had more than its quota
         self.nodes_visited = 0  # since the start, by match, insert and evict
 
+    @property
+    def roots(self) -> tuple[Node, ...]:
+        """One for each salt, to look at."""
+        return tuple(self._roots.values())
+
     # -- matching -------------------------------------------------------------------------------------------------
 
     def match(self, salt: str, key: bytes) -> Match:

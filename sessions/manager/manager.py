@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,7 +28,7 @@ from .completions import Completions
 from .events import Happening, SessionEvent, TurnFailed, TurnStarted
 from .kv_care import KvCare
 from .kv_requests import KvRequests
-from .ports import Clock, TurnEngine
+from .ports import Clock, TurnEngine, TurnObserver
 from .records import SessionRecords
 from .replay import ReplayMemory
 from .requests import (
@@ -43,6 +44,7 @@ from .requests import (
     Imported,
     ImportSession,
     ListSessions,
+    Miss,
     Mutation,
     OpenSession,
     Resumed,
@@ -59,6 +61,7 @@ from .requests import (
 from .running import Claim, RunningWork
 from .transfer import SessionTransfer
 from .turn import TurnResult
+from .turn_content import content_of_session
 from .turns import TurnPrompt, Turns, TurnTerms
 from .views import new_session_id, summary_of, view_of
 from .watchers import Watchers
@@ -100,6 +103,7 @@ class SessionManager:
         text_config: TextConfig | None = None,
         grammars: GrammarConfig | None = None,
         persistence: PersistencePolicy = DEFAULT_POLICY,
+        observer: TurnObserver | None = None,
         export_key: Path | None = None,
     ) -> None:
         self._store = store
@@ -107,7 +111,7 @@ class SessionManager:
         self._policy = persistence
         self._running = RunningWork()
         self._records = SessionRecords(store, clock, retention_s)
-        self._turns = Turns(engine, tokenizer, chat_template, model_aliases, text_config, grammars)
+        self._turns = Turns(engine, tokenizer, chat_template, model_aliases, text_config, grammars, observer)
         self._completions = Completions(self._turns, replay if replay is not None else ReplayMemory())
         self._care = KvCare(engine, store, clock, persistence)
         self._kv_requests = KvRequests(self._records, engine, self._running, self._care, clock)
@@ -186,6 +190,7 @@ class SessionManager:
                 request, Change(session=fork, base_version=0), view_of(fork, self._policy)
             )
             if made is not None:
+                self._turns.observer.forked(answer.session_id, session.session_id)
                 await self._kv_requests.forked(session, place.num_tokens)
             return answer
 
@@ -310,13 +315,16 @@ class SessionManager:
         terms = await self._turn_begins(session, prompt, request)
         try:
             run = self._turns.run(prompt.token_ids, bound, reading, terms)
+            observer = self._turns.observer
+            observer.asked(run.turn, session.session_id, partial(content_of_session, session, log, prompt.entry))
             try:
                 async with aclosing(run.deltas()) as deltas:
                     async for delta in deltas:
                         yield delta
             finally:
                 claim.is_ending()
-            finished = await self._commit_turn(request, session, prompt, run.result)
+            miss = observer.miss_of(run.turn.turn_id)
+            finished = await self._commit_turn(request, session, prompt, run.result, miss)
         except BaseException as error:
             self._turn_failed(session, error)
             raise
@@ -346,7 +354,7 @@ class SessionManager:
         self._watchers.publish(session.tenant, session.session_id, what)
 
     async def _commit_turn(
-        self, request: GenerateRequest, session: Session, prompt: TurnPrompt, result: TurnResult
+        self, request: GenerateRequest, session: Session, prompt: TurnPrompt, result: TurnResult, miss: Miss | None
     ) -> TurnFinished:
         said = (result.message,) if prompt.in_chat else ()
         output = NewEntry(kind=EntryKind.OUTPUT, token_ids=result.token_ids, messages=said)
@@ -361,6 +369,7 @@ class SessionManager:
             turn=after.place.num_turns,
             num_tokens=after.place.num_tokens,
             tokens_committed=tokens_in(entries),
+            miss=miss,
             tool_calls=result.message.tool_calls,
             reasoning_tokens=result.reasoning_tokens,
         )
