@@ -18,9 +18,10 @@ import math
 from collections.abc import Callable, Iterable
 
 from ....sessions.cache.prefix_cache import PrefixCache
+from ....sessions.cache.radix_node import Match
 from ....sessions.cache.tiers import Tier
 from ..engine_config import EngineConfig
-from ..kv_transfer import BlockLoad, FinishedLoad, KVTransfer
+from ..kv_transfer import BlockLoad, FinishedLoad, KVTransfer, LoadDecision
 from ..messages import FinishReason, Priority, QueueStats
 from ..prompt_accounts import PromptAccounts
 from ..sequence import Sequence, SequenceState
@@ -197,6 +198,10 @@ class Scheduler:
         assert all(each.held is None for each in self._waiting), "a turn that waits holds blocks"
         assert all(each.held is not None for each in (*self._running, *self._loading)), "a turn runs without blocks"
 
+    def plan_load(self, sequence: Sequence) -> tuple[Match, LoadDecision]:
+        """What a sequence that does not wait yet would find on the device, and load."""
+        return self._blocks.plan(sequence)
+
     def load_ahead(self, sequence: Sequence) -> BlockLoad | None:
         """Let a sequence load what the lower tiers have of it, and then end: it takes no part in steps. None: there is
         nothing to load, or no room that others do not need."""
@@ -345,8 +350,7 @@ class Scheduler:
         bisect.insort(self._running, sequence, key=_rank)
         sequence.num_charged = max(sequence.num_charged, sequence.num_computed)
         self._charge(sequence, sequence.num_tokens)
-        tokens = {tier: blocks * self._cache.block_size for tier, blocks in loaded.items()}
-        self._accounts.count(sequence, num_matched, tokens)
+        self._accounts.count(sequence, num_matched, loaded)
 
     def _charge(self, sequence: Sequence, num_tokens: int) -> None:
         """The first ``num_tokens`` of ``sequence`` count against its tenant; each counts once."""
@@ -365,14 +369,14 @@ class Scheduler:
         sequence = load.sequence
         del self._loading[sequence]
         num_matched = sequence.num_computed
-        sequence.num_computed += load.num_blocks * self._cache.block_size
+        sequence.num_computed += load.num_tokens
         if sequence.finish_reason is not None:
             self._give_back(sequence)
             self._forget(sequence)
             return
         self._note_load_s(sequence)
         self._blocks.commit(sequence)
-        self._run(sequence, num_matched, load.loaded)
+        self._run(sequence, num_matched, load.tokens)
         self._let_go(self._in_flight.advance(sequence, sequence.num_computed // self._blocks.block_size))
 
     def _note_load_s(self, sequence: Sequence) -> None:
