@@ -15,10 +15,12 @@ from ..sessions.errors import (
     CapacityError,
     ConfigError,
     ContextOverflow,
+    DeadlineExceeded,
     Draining,
     EngineError,
     ModelChanged,
     ModelError,
+    PermissionDenied,
     RequestError,
     SessileError,
     SessionBusy,
@@ -26,6 +28,7 @@ from ..sessions.errors import (
     SessionNotFound,
     StaleVersion,
     StoreError,
+    Unauthenticated,
 )
 
 DOMAIN = "sessile"  # of google.rpc.ErrorInfo
@@ -53,15 +56,21 @@ ERROR_TABLE: tuple[ErrorStatus, ...] = (
     ErrorStatus(ModelChanged, "MODEL_CHANGED", _Code.FAILED_PRECONDITION, 409),
     ErrorStatus(SessionError, "SESSION_ERROR", _Code.FAILED_PRECONDITION, 409),
     ErrorStatus(CapacityError, "CAPACITY", _Code.RESOURCE_EXHAUSTED, 429, transient=True),
+    ErrorStatus(DeadlineExceeded, "DEADLINE_EXCEEDED", _Code.DEADLINE_EXCEEDED, 504),
     ErrorStatus(Draining, "DRAINING", _Code.UNAVAILABLE, 503, transient=True),
     ErrorStatus(EngineError, "ENGINE_UNAVAILABLE", _Code.UNAVAILABLE, 503, transient=True),
+    ErrorStatus(Unauthenticated, "UNAUTHENTICATED", _Code.UNAUTHENTICATED, 401),
+    ErrorStatus(PermissionDenied, "PERMISSION_DENIED", _Code.PERMISSION_DENIED, 403),
     ErrorStatus(StoreError, "STORE_ERROR", _Code.INTERNAL, 500),
     ErrorStatus(ModelError, "MODEL_ERROR", _Code.INTERNAL, 500),
     ErrorStatus(ConfigError, "CONFIG_ERROR", _Code.INTERNAL, 500),
     ErrorStatus(SessileError, "INTERNAL", _Code.INTERNAL, 500),
 )
 
+CANCELLED = "CANCELLED"
+
 _BY_ERROR: Mapping[type[BaseException], ErrorStatus] = {row.error: row for row in ERROR_TABLE}
+_REASONS: Mapping[str, str] = {row.error.__name__: row.reason for row in ERROR_TABLE}
 _BY_REASON: Mapping[str, ErrorStatus] = {row.reason: row for row in ERROR_TABLE}
 
 
@@ -71,6 +80,11 @@ def status_of(error: SessileError) -> ErrorStatus:
         if error_class in _BY_ERROR:
             return _BY_ERROR[error_class]
     raise AssertionError("SessileError itself is in the table")
+
+
+def reason_of(error_name: str) -> str:
+    """The stable reason of an error by the name of its class; CANCELLED for what is no error of ours."""
+    return _REASONS.get(error_name, CANCELLED)
 
 
 def retry_after_s(error: SessileError) -> float | None:

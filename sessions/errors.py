@@ -10,8 +10,11 @@
     │   ├── SessionBusy        a turn is running
     │   ├── StaleVersion       ``expected_version`` is not the session's version
     │   └── ModelChanged       the session was written with another model or tokenizer
+    ├── Unauthenticated        no valid API key
+    ├── PermissionDenied       the API key is not good for this
     ├── StoreError             the session store cannot be read or written
     ├── CapacityError          queue or budget full; try again later
+    ├── DeadlineExceeded       the turn's deadline passed while it waited
     ├── Draining               the server is shutting down
     └── EngineError            the engine died or is restarting
 
@@ -91,12 +94,24 @@ class ModelChanged(SessionError):
         self.server_fingerprint = server_fingerprint
 
 
+class Unauthenticated(SessileError):
+    """There is no valid API key with the request."""
+
+
+class PermissionDenied(SessileError):
+    """The request's API key is not good for what it asks."""
+
+
 class StoreError(SessileError):
     """The session store cannot be read or written."""
 
 
 class CapacityError(SessileError):
     """A queue or a budget is full; ``retry_after_s`` says when to try again."""
+
+
+class DeadlineExceeded(SessileError):
+    """The turn's deadline passed before the engine had begun with it; nothing was computed."""
 
 
 class Draining(SessileError):

@@ -19,14 +19,50 @@ from ...sessions.errors import (
     StaleVersion,
     StoreError,
 )
-from ...sessions.manager.requests import Appended, SessionView, StopCause, TextDelta, TurnFinished
+from ...sessions.keeping import (
+    ExpectedOutput,
+    Final,
+    Hint,
+    Persistence,
+    PersistencePolicy,
+    Retain,
+    ToolWait,
+    WillBranch,
+)
+from ...sessions.manager.events import (
+    EventsLost,
+    KvMoved,
+    Movement,
+    SessionEvent,
+    TurnFailed,
+    TurnStarted,
+    WatchStarted,
+)
+from ...sessions.manager.requests import (
+    Appended,
+    HintOutcome,
+    HintVerdict,
+    Imported,
+    Resumed,
+    SessionView,
+    StopCause,
+    Suspended,
+    TextDelta,
+    TokensByTier,
+    ToolChoice,
+    ToolChoiceMode,
+    TurnDelta,
+    TurnFinished,
+)
 from ...sessions.messages import Message, Role, Tool, ToolCall
 from ..engine.messages import FinishReason, Priority, TokenLogprobs, TokensBySource, TurnUsage
 from ..engine.sampling_params import SamplingParams
-from .asynchronous import AsyncSession, AsyncSessionClient
+from ..text.tool_calls import MalformedCall, ReasoningDelta, ToolCallArguments, ToolCallStarted
+from .asynchronous import AsyncSessionClient
 from .errors import CallFailed, ConnectionLost, DeadlineExceeded, TurnInterrupted
 from .retry import NO_RETRIES, RetryPolicy
-from .synchronous import Session, SessionClient, Turn
+from .session import AsyncSession
+from .synchronous import Session, SessionClient, Turn, Watch
 from .turn import AsyncTurn
 
 __all__ = [
@@ -42,11 +78,26 @@ __all__ = [
     "DeadlineExceeded",
     "Draining",
     "EngineError",
+    "EventsLost",
+    "ExpectedOutput",
+    "Final",
     "FinishReason",
+    "Hint",
+    "HintOutcome",
+    "HintVerdict",
+    "Imported",
+    "KvMoved",
+    "MalformedCall",
     "Message",
     "ModelChanged",
+    "Movement",
+    "Persistence",
+    "PersistencePolicy",
     "Priority",
+    "ReasoningDelta",
     "RequestError",
+    "Resumed",
+    "Retain",
     "RetryPolicy",
     "Role",
     "SamplingParams",
@@ -55,18 +106,32 @@ __all__ = [
     "SessionBusy",
     "SessionClient",
     "SessionError",
+    "SessionEvent",
     "SessionNotFound",
     "SessionView",
     "StaleVersion",
     "StopCause",
     "StoreError",
+    "Suspended",
     "TextDelta",
     "TokenLogprobs",
     "TokensBySource",
+    "TokensByTier",
     "Tool",
     "ToolCall",
+    "ToolCallArguments",
+    "ToolCallStarted",
+    "ToolChoice",
+    "ToolChoiceMode",
+    "ToolWait",
     "Turn",
+    "TurnDelta",
+    "TurnFailed",
     "TurnFinished",
     "TurnInterrupted",
+    "TurnStarted",
     "TurnUsage",
+    "Watch",
+    "WatchStarted",
+    "WillBranch",
 ]

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterator
 from types import TracebackType
 from typing import Any, TypeVar, Unpack
 
 import grpc
 
 from ...sessions.errors import SessileError
-from ...sessions.manager.requests import Appended, SessionView, TextDelta, TurnFinished
-from ...sessions.messages import Tool
-from ..proto.requests import DEFAULT_PAGE_SIZE
-from .asynchronous import (
-    DEFAULT_TARGET,
-    AppendOptions,
-    AsyncSession,
-    AsyncSessionClient,
-    ChangeOptions,
-    GenerateOptions,
-    TurnOptions,
-    close_after_block,
+from ...sessions.keeping import Hint
+from ...sessions.manager.events import SessionEvent
+from ...sessions.manager.requests import (
+    Appended,
+    HintOutcome,
+    Imported,
+    Resumed,
+    SessionView,
+    Suspended,
+    TextDelta,
+    TurnDelta,
+    TurnFinished,
 )
+from ...sessions.messages import ToolCall
+from ..proto.requests import DEFAULT_PAGE_SIZE
+from .asynchronous import DEFAULT_TARGET, AsyncSessionClient
+from .options import AppendOptions, ChangeOptions, GenerateOptions, OpenOptions, TurnOptions
 from .retry import RetryPolicy
+from .session import AsyncSession, close_after_block
 from .turn import AsyncTurn
 
 _Result = TypeVar("_Result")
@@ -115,16 +121,12 @@ class SessionClient:
 
     def open(
         self,
-        *,
-        system: str | None = None,
-        tools: Sequence[Tool] = (),
-        model: str | None = None,
-        **options: Unpack[ChangeOptions],
+        **options: Unpack[OpenOptions],
     ) -> Session:
         """Open a session. Used in ``with``, the session is closed after; otherwise it stays open."""
 
         async def open_session() -> AsyncSession:
-            return await self._client.open(system=system, tools=tools, model=model, **options)
+            return await self._client.open(**options)
 
         return Session(self._loop, self._loop.run(open_session()))
 
@@ -139,6 +141,50 @@ class SessionClient:
             return [view async for view in self._client.sessions(page_size=page_size)]
 
         return self._loop.run(collect())
+
+    def import_session(
+        self, path: str | os.PathLike[str], *, without_kv: bool = False, request_id: str | None = None
+    ) -> tuple[Session, Imported]:
+        """A session from a file that an export wrote, and what became of the file's KV."""
+        importing = self._client.import_session(path, without_kv=without_kv, request_id=request_id)
+        session, imported = self._loop.run(importing)
+        return Session(self._loop, session), imported
+
+    def watch(self) -> Watch:
+        """What happens in all sessions of the tenant from now on."""
+        return Watch(self._loop, self._client.watch())
+
+
+class Watch:
+    """Events as they come: iterate over it, and close it (or leave its ``with`` block) to end the watch."""
+
+    def __init__(self, loop: _LoopThread, events: AsyncGenerator[SessionEvent, None]) -> None:
+        self._loop = loop
+        self._events = events
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[SessionEvent]:
+        return self
+
+    def __next__(self) -> SessionEvent:
+        async def step() -> SessionEvent | None:  # StopIteration cannot cross a future
+            return await anext(self._events, None)
+
+        event = self._loop.run(step())
+        if event is None:
+            raise StopIteration
+        return event
+
+    def close(self) -> None:
+        """End the watch."""
+        self._loop.run(self._events.aclose())
 
 
 class Session:
@@ -204,6 +250,26 @@ class Session:
         """Go back to a turn or a token of the log."""
         return self._loop.run(self._session.rollback(turn=turn, token=token, **options))
 
+    def hint(self, hint: Hint, **options: Unpack[ChangeOptions]) -> HintOutcome:
+        """Say what is going to happen in the session."""
+        return self._loop.run(self._session.hint(hint, **options))
+
+    def suspend(self, **options: Unpack[ChangeOptions]) -> Suspended:
+        """Give the session's device memory back."""
+        return self._loop.run(self._session.suspend(**options))
+
+    def resume(self, **options: Unpack[ChangeOptions]) -> Resumed:
+        """Begin to bring the session's KV back; says how long the next turn would wait for it."""
+        return self._loop.run(self._session.resume(**options))
+
+    def watch(self) -> Watch:
+        """What happens in the session from now on."""
+        return Watch(self._loop, self._session.watch())
+
+    def export_to(self, path: str | os.PathLike[str], *, without_kv: bool = False) -> int:
+        """Write the session to a file, whole or not at all; returns its size in bytes."""
+        return self._loop.run(self._session.export_to(path, without_kv=without_kv))
+
     def close(self, **options: Unpack[ChangeOptions]) -> None:
         """Close the session for good."""
         self._loop.run(self._session.close(**options))
@@ -248,6 +314,26 @@ class Turn:
     def text(self) -> str:
         """The answer, as far as it was read."""
         return self._turn.text
+
+    def events(self) -> Iterator[TurnDelta]:
+        """All kinds of deltas; see ``AsyncTurn.events``."""
+        events = self._turn.events()
+
+        async def step() -> TurnDelta | None:
+            return await anext(events, None)
+
+        while (delta := self._loop.run(step())) is not None:
+            yield delta
+
+    @property
+    def reasoning(self) -> str:
+        """What the model thought before it answered, as far as it was read."""
+        return self._turn.reasoning
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The calls that the answer makes."""
+        return self._turn.tool_calls
 
     @property
     def token_ids(self) -> tuple[int, ...]:

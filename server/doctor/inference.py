@@ -12,12 +12,13 @@ from .finding import Finding, Health
 
 
 def check_inference(config: ServerConfig) -> Iterator[Finding]:
-    """Device, kernels and model."""
+    """Device, kernels, model, and how its answers are read."""
     device = _device(config.engine.device)
     yield device
     if device.health is not Health.BROKEN:
         yield _kernels("cuda" if device.found.startswith("cuda") else "cpu")
     yield _model(config.engine.model)
+    yield from _answers(config)
 
 
 def _device(wanted: Device) -> Finding:
@@ -80,3 +81,28 @@ def _model(name: str | None) -> Finding:
     except SessileError as error:
         return Finding(topic="model", found=error.message, health=Health.BROKEN, remedy=error.remedy)
     return Finding(topic="model", found=f"{source.name} ({source.kind.value}): {source.path}")
+
+
+def _answers(config: ServerConfig) -> Iterator[Finding]:
+    """How tool calls and reasoning are read, of a model that is here."""
+    from ..model.embedded import EMBEDDED_NAME, find_embedded
+    from ..model.source import default_cache_dir, resolve_model
+    from ..text.answer_format import choose_format
+    from ..text.tokenizer_files import load_chat_template, load_tokenizer
+
+    name = config.engine.model
+    embedded = name is None or name == EMBEDDED_NAME
+    here = find_embedded(default_cache_dir()) is not None if embedded else Path(name or "").expanduser().exists()
+    if not here:
+        return
+    try:
+        source = resolve_model(name, None, lambda _stage, _fraction: None)
+        tokenizer = load_tokenizer(source)
+        template = load_chat_template(source, tokenizer)
+    except SessileError:
+        return  # said above, or when the server starts
+    chosen = choose_format(template.source, lambda text: tokenizer.token_id(text) is not None, config.text)
+    yield Finding(
+        topic="answers",
+        found=f"tool calls as {chosen.tools}, reasoning as {chosen.reasoning} ({chosen.because})",
+    )

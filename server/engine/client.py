@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import enum
 import logging
-import sys
 import tempfile
-from collections.abc import AsyncGenerator, Callable
+import time
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Protocol
 
-import msgspec
 import zmq
 
-from ...sessions.errors import CapacityError, ContextOverflow, EngineError, RequestError
+from ...sessions.errors import CapacityError, ContextOverflow, DeadlineExceeded, EngineError, RequestError
+from .admission import TurnAdmission
 from .cache_calls import Answer, CacheCalls
 from .cache_messages import (
     CacheAnswer,
     CacheEvents,
     CacheRequest,
+    CacheView,
+    DescribeCache,
     Done,
     ExportOutcome,
     ExportPath,
@@ -41,26 +44,31 @@ from .cache_messages import (
     SuspendOutcome,
     SuspendPath,
 )
+from .child import EngineChild
 from .engine_config import EngineConfig
 from .messages import (
     AbortTurn,
+    Alive,
     EngineFailed,
     EngineReady,
     EngineStats,
+    FinishReason,
     FromEngine,
     LoadProgress,
     Shutdown,
+    StepFailed,
     SubmitTurn,
-    ToEngine,
     TurnOutput,
     TurnOutputs,
 )
+from .quarantine import Quarantine
+from .tenant_limits import LimitsConfig, TenantLimits
+from .turn_watch import TurnListener, observed
+from .watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
 RESTART_DELAYS_S = (0.0, 1.0, 5.0, 15.0)  # before the first, second, … restart in a row
-SHUTDOWN_GRACE_S = 5.0
-LAST_WORDS_S = 0.05  # for what a process that has ended sent before
 
 
 class EngineState(enum.Enum):
@@ -79,89 +87,31 @@ class Progress(Protocol):
     def __call__(self, stage: str, fraction: float) -> None: ...
 
 
-class _Child:
-    """One engine process and the two queues to it.
+@dataclasses.dataclass(frozen=True, slots=True)
+class _InHand:
+    """A turn that the engine has, and where its outputs go."""
 
-    The sockets are plain ones and the loop watches the receiver's file descriptor: for each message that costs half
-    of what ``zmq.asyncio`` does.
-    """
-
-    def __init__(self, config: EngineConfig, folder: Path, context: zmq.Context[zmq.Socket[bytes]]) -> None:
-        self._config = config
-        self._to_engine = f"ipc://{folder}/to-engine"
-        self._from_engine = f"ipc://{folder}/from-engine"
-        self._sender = context.socket(zmq.PUSH)
-        self._sender.bind(self._to_engine)
-        self._receiver = context.socket(zmq.PULL)
-        self._receiver.bind(self._from_engine)
-        self._encoder = msgspec.msgpack.Encoder()
-        self._decoder = msgspec.msgpack.Decoder(FromEngine)
-        self._process: asyncio.subprocess.Process | None = None
-
-    @property
-    def pid(self) -> int | None:
-        return None if self._process is None else self._process.pid
-
-    async def start(self) -> None:
-        config = msgspec.json.encode(self._config).decode()
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", f"{__package__}.process", config, self._to_engine, self._from_engine
-        )
-
-    def send(self, message: ToEngine) -> None:
-        """Queue a message. Raises EngineError if the engine does not listen, or no more."""
-        try:
-            self._sender.send(self._encoder.encode(message), zmq.NOBLOCK)
-        except zmq.Again as error:
-            raise EngineError("the engine does not listen", remedy="try again", retry_after_s=2.0) from error
-
-    async def listen(self, on_message: Callable[[FromEngine], None]) -> None:
-        """Hand on what the engine says, until its process has ended."""
-        assert self._process is not None
-        loop = asyncio.get_running_loop()
-        descriptor = self._receiver.fileno()
-        loop.add_reader(descriptor, self._take, on_message)
-        try:
-            self._take(on_message)
-            await self._process.wait()
-            await asyncio.sleep(LAST_WORDS_S)
-            self._take(on_message)
-        finally:
-            loop.remove_reader(descriptor)
-
-    def _take(self, on_message: Callable[[FromEngine], None]) -> None:
-        """Hand on all that has arrived: the descriptor tells of a change once, not of each message."""
-        while int(self._receiver.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
-            on_message(self._decoder.decode(self._receiver.recv(zmq.NOBLOCK)))
-
-    def terminate(self) -> None:
-        """End the process without asking."""
-        if self._process is not None and self._process.returncode is None:
-            self._process.terminate()
-
-    async def stop(self) -> None:
-        """End the process: asked first, killed after a grace period. Closes the queues."""
-        process = self._process
-        if process is not None and process.returncode is None:
-            try:
-                await asyncio.wait_for(process.wait(), SHUTDOWN_GRACE_S)
-            except TimeoutError:
-                process.kill()
-                await process.wait()
-        self._sender.close(linger=0)
-        self._receiver.close(linger=0)
+    turn: SubmitTurn
+    outputs: asyncio.Queue[TurnOutput | EngineError] = dataclasses.field(default_factory=asyncio.Queue)
 
 
 class EngineClient:
     """Starts the engine, sends turns to it and hands out what they produce. One asyncio loop owns it."""
 
-    def __init__(self, config: EngineConfig, on_progress: Progress | None = None) -> None:
+    def __init__(
+        self, config: EngineConfig, on_progress: Progress | None = None, limits: LimitsConfig | None = None
+    ) -> None:
         self._config = config
         self._on_progress = on_progress
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._child: _Child | None = None
-        self._turns: dict[str, asyncio.Queue[TurnOutput | EngineError]] = {}
+        self._child: EngineChild | None = None
+        self._limits = TenantLimits(limits or LimitsConfig(), time.monotonic)
+        self._admission = TurnAdmission(config.max_waiting, config.max_sequences)
+        self._turns: dict[str, _InHand] = {}
+        self._failed_step: StepFailed | None = None
+        self.quarantine = Quarantine(time.monotonic)
         self._cache = CacheCalls()
+        self._listener: TurnListener | None = None
         self._info: EngineReady | None = None
         self._failure: EngineFailed | None = None
         self._supervisor: asyncio.Task[None] | None = None
@@ -170,6 +120,7 @@ class EngineClient:
         self.stats = EngineStats()
         self.restarts = 0
         self._closing = asyncio.Event()
+        self._watchdog = Watchdog(config.watchdog_s)
 
     @property
     def info(self) -> EngineReady:
@@ -203,32 +154,57 @@ class EngineClient:
             raise error
         return self.info
 
-    async def generate(self, turn: SubmitTurn) -> AsyncGenerator[TurnOutput, None]:
+    def listen(self, listener: TurnListener) -> None:
+        """Tell ``listener`` of all turns from now on."""
+        self._listener = listener
+
+    def generate(self, turn: SubmitTurn) -> AsyncGenerator[TurnOutput, None]:
         """Run a turn; the last output has its usage. Closing the iterator early aborts the turn.
 
         Raises:
-            RequestError: the prompt is empty or holds an unknown token id.
+            RequestError: the prompt is empty or holds an unknown token id; or this turn made the engine crash before.
             ContextOverflow: the prompt leaves no room for a token.
-            CapacityError: too many turns wait already.
+            CapacityError: the queue of its class is full, or the tenant is at one of its limits.
+            DeadlineExceeded: it still waited when its deadline passed.
             EngineError: the engine died, or is not ready.
         """
-        self._check(turn)
+        return self._generate(turn) if self._listener is None else observed(self._generate, turn, self._listener)
+
+    async def _generate(self, turn: SubmitTurn) -> AsyncGenerator[TurnOutput, None]:
+        async with self.quarantine.admitted(turn):
+            self._check(turn)
+            async with contextlib.aclosing(self._run(turn)) as outputs:
+                async for output in outputs:
+                    yield output
+
+    async def _run(self, turn: SubmitTurn) -> AsyncGenerator[TurnOutput, None]:
+        self._limits.enter(turn)
+        try:
+            self._admission.enter(turn, self.stats)
+        except CapacityError:
+            self._limits.leave(turn, None)
+            raise
         child = self._child
         assert child is not None
-        outputs: asyncio.Queue[TurnOutput | EngineError] = asyncio.Queue()
-        self._turns[turn.turn_id] = outputs
-        finished = False
+        in_hand = self._turns[turn.turn_id] = _InHand(turn)
+        finished, usage = False, None
         try:
             child.send(turn)
             while not finished:
-                output = await outputs.get()
+                output = await in_hand.outputs.get()
                 if isinstance(output, EngineError):
                     finished = True
                     raise output
-                finished = output.finish_reason is not None
+                finished, usage = output.finish_reason is not None, output.usage
+                if output.finish_reason is FinishReason.EXPIRED:
+                    raise _expired(turn)
+                if finished:
+                    self.quarantine.done(turn)
                 yield output
         finally:
             self._turns.pop(turn.turn_id, None)
+            self._admission.leave(turn)
+            self._limits.leave(turn, usage)
             if not finished and self._child is child:
                 with contextlib.suppress(EngineError):
                     child.send(AbortTurn(turn.turn_id))
@@ -276,6 +252,10 @@ class EngineClient:
         """Take the KV of a path from a file. A file of other weights, another layout or with a damaged block is
         refused; the session can go on without it."""
         return await self._ask(path, ImportOutcome)
+
+    async def describe_cache(self, most_nodes: int) -> CacheView:
+        """The top of the radix tree, and what the cost model says of the tiers."""
+        return await self._ask(DescribeCache(most_nodes=most_nodes), CacheView)
 
     def cache_events(self) -> AsyncGenerator[CacheEvents, None]:
         """What happens in the cache, from the first ``anext`` on, over restarts of the engine."""
@@ -326,28 +306,70 @@ class EngineClient:
         """One engine's life; True if it became ready."""
         before = self._info
         with tempfile.TemporaryDirectory(prefix="sessile-") as folder:
-            child = self._child = _Child(self._config, Path(folder), self._context)
+            child = self._child = EngineChild(self._config, Path(folder), self._context)
+            self._failed_step = None
+            self._watchdog = Watchdog(self._config.watchdog_s)
+            watching = asyncio.create_task(self._watch(child, self._watchdog))
             try:
                 await child.start()
                 await child.listen(self._handle)
+            except OSError as error:
+                self._failure = EngineFailed(f"the engine's process cannot be started: {error}")
             finally:
+                watching.cancel()
                 self._child = None
                 if self.state is EngineState.READY:
                     self._set_state(EngineState.RESTARTING)
                 await child.stop()
+                self._note_death(child)
                 self._fail_turns()
         return self._info is not before
 
+    async def _watch(self, child: EngineChild, watchdog: Watchdog) -> None:
+        await watchdog.wait_for_silence()
+        logger.error(
+            "the engine said nothing for %.0f s with %d turns in hand: it is killed, after it wrote its stacks",
+            watchdog.timeout_s,
+            len(self._turns),
+        )
+        await child.end_hanging()
+
+    def _note_death(self, child: EngineChild) -> None:
+        """Remember who was there at a crash, and why an engine that never worked did not."""
+        if self._closing.is_set():
+            return
+        if self._info is None and self._failure is None:
+            self._failure = EngineFailed(
+                f"the engine ended before it was ready: {child.how_it_ended}", "its log, above, has the cause"
+            )
+        if child.crashed and self._turns:
+            failed = self._failed_step
+            turns = [in_hand.turn for in_hand in self._turns.values()]
+            if failed is not None:
+                turns = [turn for turn in turns if turn.turn_id in failed.turn_ids]
+            logger.error("the engine crashed (%s): %d turns are under suspicion", child.how_it_ended, len(turns))
+            self.quarantine.crashed(turns)
+
     def _handle(self, message: FromEngine) -> None:
+        if self.state is EngineState.READY:
+            self._watchdog.heard()
         match message:
-            case TurnOutputs(outputs, stats):
+            case TurnOutputs(outputs, stats, admitted):
                 self.stats = stats
+                if self._listener is not None:
+                    for counted in admitted:
+                        self._listener.turn_admitted(counted)
                 for output in outputs:
-                    queue = self._turns.get(output.turn_id)
-                    if queue is not None:
-                        queue.put_nowait(output)
+                    in_hand = self._turns.get(output.turn_id)
+                    if in_hand is not None:
+                        in_hand.outputs.put_nowait(output)
+            case Alive(stats):
+                self.stats = stats
+            case StepFailed():
+                self._failed_step = message
             case EngineReady():
                 self._info, self._failure = message, None
+                self._watchdog.heard()
                 if not self._closing.is_set():
                     self._set_state(EngineState.READY)
             case CacheAnswer():
@@ -367,8 +389,10 @@ class EngineClient:
     def _fail_turns(self) -> None:
         why = "the server stopped" if self._closing.is_set() else "the engine died"
         self._cache.fail(EngineError(f"{why} before it answered", remedy="try again", retry_after_s=2.0))
-        for queue in self._turns.values():
-            queue.put_nowait(EngineError(f"{why} during this turn", remedy="send the turn again", retry_after_s=2.0))
+        for in_hand in self._turns.values():
+            in_hand.outputs.put_nowait(
+                EngineError(f"{why} during this turn", remedy="send the turn again", retry_after_s=2.0)
+            )
 
     # -- checks ---------------------------------------------------------------------------------------------------
 
@@ -406,7 +430,10 @@ class EngineClient:
             )
         if turn.turn_id in self._turns:
             raise RequestError(f"turn {turn.turn_id} is running already", field="turn_id", remedy="use a new id")
-        if len(self._turns) >= self._config.max_waiting:
-            raise CapacityError(
-                f"{len(self._turns)} turns are running or waiting", remedy="try again later", retry_after_s=1.0
-            )
+
+
+def _expired(turn: SubmitTurn) -> DeadlineExceeded:
+    return DeadlineExceeded(
+        f"the turn waited for its start until its deadline of {turn.deadline_s:g} s had passed",
+        remedy="allow more time, or send it when less is waiting",
+    )

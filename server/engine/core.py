@@ -10,24 +10,25 @@ from collections.abc import Callable, Iterable
 import msgspec
 import torch
 
-from ...sessions.cache.block_pool import BlockPool
-from ...sessions.cache.cost_model import CostModel
-from ...sessions.cache.keys import BlockKeys
-from ...sessions.cache.prefix_cache import PrefixCache
-from ...sessions.cache.radix_tree import RadixTree
 from ...sessions.cache.seen_prefixes import SeenPrefixes
 from ..model.causal_lm import CausalLM
 from .batch import BlockTables, build_arrays
+from .cache_messages import CacheAnswer, CacheCall, CacheEvents
+from .cache_service import CacheService
 from .device.parts import device_parts
+from .engine_cache import EngineCache
 from .engine_config import EngineConfig
-from .kv_cache import kv_fingerprint
-from .kv_transfer import KVTransfer
+from .grammar_compiler import Vocabulary
+from .kv_cache import KVCache
 from .lower_tiers import TierSetup
 from .messages import AdmittedTurn, EngineStats, FinishReason, SubmitTurn, TurnOutput
+from .model_runner import Runner
 from .prompt_accounts import PromptAccounts
 from .sampler import SampledToken
-from .scheduler import Chunk, Drafter, Scheduler, StepPlan
-from .sequence import Sequence
+from .scheduler import Chunk, Scheduler, StepPlan
+from .sequence import Sequence, SequenceState
+from .speculation.drafter import Drafter, NoDrafts
+from .turn_grammars import TurnGrammars
 
 
 @dataclasses.dataclass(slots=True)
@@ -47,7 +48,8 @@ class EngineCore:
 
     ``clock`` gives seconds; only differences count. ``weights`` is the fingerprint of the model, and a part of the key
     of each block. ``tiers`` None: there are none below the device tier. ``progress`` hears what takes long at a start
-    on a GPU. ``drafter`` guesses tokens that a step then verifies.
+    on a GPU. ``drafter`` makes what guesses tokens that a step then verifies; None: nothing does.
+    ``vocabulary`` gives grammars the tokens' bytes; the first turn with a grammar asks for it.
     """
 
     def __init__(
@@ -59,7 +61,8 @@ class EngineCore:
         weights: str = "",
         tiers: TierSetup | None = None,
         progress: Callable[[str, float], None] = lambda stage, fraction: None,
-        drafter: Drafter | None = None,
+        drafter: Callable[[Runner, KVCache], Drafter] | None = None,
+        vocabulary: Vocabulary | None = None,
     ) -> None:
         parts = device_parts(config, model, device, progress)
         self.num_blocks = parts.kv_cache.num_blocks
@@ -71,24 +74,20 @@ class EngineCore:
         self._kv_cache = parts.kv_cache
         self._runner = parts.runner
         self._sample = parts.sample
-        self._pool = BlockPool(self.num_blocks)
-        fingerprint = kv_fingerprint(self._kv_cache.layout, weights)
-        self._transfer: KVTransfer | None = None
-        if tiers is not None:
-            lower = tiers.open(fingerprint)
-            calibration = tiers.calibrate(model, self._kv_cache, lower)
-            cost = CostModel(calibration, config.block_size, fingerprint.block_bytes)
-            self._transfer = KVTransfer(self._kv_cache, lower, cost)
-        on_evict = None if self._transfer is None else self._transfer.demote
-        self._tree = RadixTree(self._pool, config.block_size, on_evict=on_evict)
-        self._cache = PrefixCache(self._pool, self._tree, BlockKeys(fingerprint))
+        self._cache = EngineCache(config, self._kv_cache, model, weights, tiers, clock)
+        self._drafter = NoDrafts() if drafter is None else drafter(self._runner, self._kv_cache)
         self._accounts = PromptAccounts(SeenPrefixes(config.block_size, config.reuse_index_tokens // config.block_size))
-        self._scheduler = Scheduler(config, self._cache, self._accounts, clock, self._transfer, drafter)
+        self._scheduler = Scheduler(
+            config, self._cache.prefixes, self._accounts, clock, self._cache.transfer, self._drafter
+        )
+        self._service = CacheService(self._cache, self._scheduler, clock)
         self._tables = BlockTables(config.max_sequences, -(-self.context_length // config.block_size) + 1)
+        self._grammars = TurnGrammars(vocabulary, model.vocab_size)
         self._turns: dict[str, Sequence] = {}
         self._ended: list[Sequence] = []  # between steps, not yet reported
         self._order = itertools.count()
         self._counters = _Counters()
+        self.turns_in_step: tuple[str, ...] = ()  # of the present or the last one
 
     @property
     def has_work(self) -> bool:
@@ -96,14 +95,41 @@ class EngineCore:
         return bool(self._turns or self._ended or self._scheduler.loading)
 
     @property
-    def only_loads(self) -> bool:
-        """Nothing can be done until a load ends: whoever steps may rest for a moment."""
-        return bool(self._scheduler.loading) and not self._scheduler.running and not self._ended
+    def only_waits(self) -> bool:
+        """Nothing can be done until a load, a grammar or work on a cached path is ready: whoever steps may rest for a
+        moment."""
+        waits = bool(self._scheduler.loading) or (
+            bool(self._service.num_open or self._grammars.num_compiling) and not self._scheduler.waiting
+        )
+        return waits and not self._scheduler.running and not self._ended
 
     def close(self) -> None:
         """Let what the lower tiers took reach the disk. Nothing else may be called afterwards."""
-        if self._transfer is not None:
-            self._transfer.close()
+        self._grammars.close()
+        self._drafter.close()
+        self._service.close()
+        self._cache.close()
+
+    def call(self, call: CacheCall) -> None:
+        """Do what the front asks of the cache; the answer is among the next ``take_answers``."""
+        load = self._service.call(call)
+        if load is not None:
+            assert self._cache.transfer is not None
+            self._cache.transfer.start(load)
+
+    @property
+    def has_answers(self) -> bool:
+        """``take_answers`` would return some."""
+        return self._service.has_answers
+
+    def take_answers(self) -> list[CacheAnswer]:
+        """The calls that were answered since the last time."""
+        return self._service.take_answers()
+
+    def take_events(self) -> CacheEvents | None:
+        """What happened in the cache since the last time; None: nothing."""
+        self._tend()
+        return self._cache.take_events()
 
     def submit(self, turn: SubmitTurn) -> None:
         """Let a turn wait for its first step.
@@ -119,7 +145,10 @@ class EngineCore:
             msgspec.structs.replace(turn, sampling=sampling), max_tokens, self._clock(), next(self._order)
         )
         self._turns[turn.turn_id] = sequence
-        self._scheduler.add(sequence)
+        if sampling.grammar is None:
+            self._scheduler.add(sequence)
+        else:
+            self._grammars.compile(sequence)
 
     def abort(self, turn_id: str) -> None:
         """End a turn now; its last output comes with the next step. Unknown ids are ignored: the turn may just have
@@ -132,14 +161,20 @@ class EngineCore:
     def step(self) -> list[TurnOutput]:
         """Compute one step and return the new tokens of each turn that got any, and the turns that ended."""
         started = self._clock()
+        self._tend()
+        self._take_compiled()
         plan = self._scheduler.schedule()
+        self.turns_in_step = tuple(chunk.sequence.turn_id for chunk in plan.chunks)
         for sequence in plan.preempted:
             self._tables.forget(sequence)
+        for sequence in plan.expired:
+            self._let_report(sequence)
         advanced: list[Sequence] = []
         self._kv_cache.copy(plan.copies)
         self._start_loads(plan)
         if plan.chunks:
             arrays = build_arrays(plan, self._tables, self.block_size)
+            masks = self._grammars.start_masks(arrays.rows)
             model_started = self._clock()
             logits = self._runner.run(arrays)
             model_s = self._clock() - model_started
@@ -147,16 +182,21 @@ class EngineCore:
             self._learn(plan, model_s)
             for sequence, indices in self._scheduler.complete(plan).items():
                 self._tables.replace(sequence, indices)
-            advanced = self._append_sampled(plan, self._sample(logits, arrays.rows))
+            sampled = self._sample(logits, arrays.rows, None if masks is None else masks.result())
+            if plan.only_decodes:
+                self._drafter.stepped(plan.num_tokens, self._clock() - model_started)
+            advanced = self._append_sampled(plan, sampled)
         self._counters.steps += 1
         now = self._clock()
         self._counters.step_s += now - started
+        if plan.chunks:
+            self._scheduler.observe(plan, now - started)
         return self._report(advanced, now)
 
     def _start_loads(self, plan: StepPlan) -> None:
         for load in plan.loads:
-            assert self._transfer is not None
-            self._transfer.start(load)
+            assert self._cache.transfer is not None
+            self._cache.transfer.start(load)
 
     def take_admitted(self) -> list[AdmittedTurn]:
         """The turns whose prompts were counted since the last call."""
@@ -168,40 +208,59 @@ class EngineCore:
         return EngineStats(
             steps=counters.steps,
             running=len(self._scheduler.running),
-            waiting=len(self._scheduler.waiting),
+            waiting=self._scheduler.num_waiting,
+            queues=self._scheduler.queues(),
+            prefill_tokens_per_s=self._scheduler.prefill_tokens_per_s,
+            turn_s=self._scheduler.turn_s,
             total_blocks=self.num_blocks,
-            free_blocks=self._pool.num_free,
-            cached_blocks=self._tree.num_blocks,
-            used_blocks=self.num_blocks - self._pool.num_free - self._tree.num_evictable_blocks,
-            evicted_blocks=self._tree.num_evicted,
+            free_blocks=self._cache.pool.num_free,
+            cached_blocks=self._cache.tree.num_blocks,
+            used_blocks=self.num_blocks - self._cache.pool.num_free - self._cache.tree.num_evictable_blocks,
+            evicted_blocks=self._cache.tree.num_evicted,
             preemptions=self._scheduler.num_preemptions,
             prompt_tokens_by_source=self._accounts.by_source,
             reuse=self._accounts.reuse,
             generated_tokens=counters.generated_tokens,
             drafted_tokens=counters.drafted_tokens,
             accepted_tokens=counters.accepted_tokens,
+            drafts=self._drafter.counters(),
             step_s=counters.step_s,
             model_s=counters.model_s,
-            tiers=() if self._transfer is None else self._transfer.counters(),
+            cache=self._cache.stats(),
+            tiers=() if self._cache.transfer is None else self._cache.transfer.counters(),
         )
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless every block and lock is accounted for. For tests: visits everything."""
-        self._pool.check_integrity()
-        self._tree.check_integrity()
+        self._cache.pool.check_integrity()
+        self._cache.tree.check_integrity()
+        self._scheduler.check_integrity()
         own = sum(
             len(sequence.held.block_ids) - sequence.held.num_cached_tokens // self.block_size
             for sequence in (*self._scheduler.running, *self._scheduler.loading)
             if sequence.held is not None
         )
-        assert self._pool.num_free + self._tree.num_blocks + own == self.num_blocks, "a block has no owner"
+        assert self._cache.pool.num_free + self._cache.tree.num_blocks + own == self.num_blocks, "a block has no owner"
 
     # -- parts of a step ------------------------------------------------------------------------------------------
 
+    def _tend(self) -> None:
+        if self._cache.tend():
+            self._scheduler.note_room()
+
+    def _take_compiled(self) -> None:
+        """Turns whose grammars are compiled wait for their first step."""
+        for sequence in self._grammars.take_compiled():
+            if sequence.finish_reason is None:
+                sequence.state = SequenceState.WAITING
+                self._scheduler.add(sequence)
+            else:
+                self._finish(sequence, sequence.finish_reason)
+
     def _learn(self, plan: StepPlan, seconds: float) -> None:
         """The model took ``seconds``: a prefill that was alone in its step corrects the cost model."""
-        if self._transfer is not None and len(plan.chunks) == 1 and plan.chunks[0].num_own_tokens > 1:
-            self._transfer.cost.observe_prefill(plan.chunks[0].num_tokens, plan.chunks[0].start, seconds)
+        if self._cache.transfer is not None and len(plan.chunks) == 1 and plan.chunks[0].num_own_tokens > 1:
+            self._cache.transfer.cost.observe_prefill(plan.chunks[0].num_tokens, plan.chunks[0].start, seconds)
 
     def _append_sampled(self, plan: StepPlan, sampled: list[SampledToken]) -> list[Sequence]:
         """Give the turns their tokens; returns those that got any."""
@@ -213,6 +272,7 @@ class EngineCore:
             self._verify(chunk, list(itertools.islice(tokens, chunk.num_rows)))
             if self._scheduler.accept(chunk.sequence):
                 self._tables.shrink(chunk.sequence)
+            chunk.sequence.append_forced()
         for chunk in ending:
             if chunk.sequence.finish_reason is not None:
                 self._finish(chunk.sequence, chunk.sequence.finish_reason)
@@ -231,10 +291,19 @@ class EngineCore:
         sequence.accepted_tokens += accepted
         self._counters.drafted_tokens += len(chunk.drafts)
         self._counters.accepted_tokens += accepted
+        self._drafter.verified(sequence, len(chunk.drafts), accepted)
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
-        self._scheduler.finish(sequence, reason)
+        if sequence.state is SequenceState.PREPARING:  # the scheduler has not heard of it
+            sequence.state, sequence.finish_reason = SequenceState.FINISHED, reason
+        else:
+            self._scheduler.finish(sequence, reason)
+        self._let_report(sequence)
+
+    def _let_report(self, sequence: Sequence) -> None:
+        """The scheduler has no more of ``sequence``: its last output comes with this step or the next."""
         self._tables.forget(sequence)
+        self._drafter.ended(sequence)
         del self._turns[sequence.turn_id]
         self._ended.append(sequence)
 

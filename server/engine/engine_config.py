@@ -28,15 +28,25 @@ class Dtype(enum.StrEnum):
     FLOAT32 = "float32"
 
 
+class Speculation(enum.StrEnum):
+    """What guesses the tokens that a step verifies."""
+
+    OFF = "off"
+    NGRAM = "ngram"  # what the conversation had after the last few tokens
+    SUFFIX = "suffix"  # the longest match in it, in past outputs and in expected text
+    AUTO = "auto"  # suffix, and the draft model where there is one
+
+
 class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What the engine is started with.
 
-    ``max_batch_tokens`` is the token budget of a step. ``max_prefill_tokens_while_decoding`` bounds the prefill tokens
-    of a step in which anyone decodes, so that a long prompt does not stall running streams. ``kv_memory_bytes`` is the
-    size of the device tier (0 on a GPU: all that the largest step leaves free), ``host_memory_bytes`` and
-    ``disk_quota_bytes`` of those below it; without a ``disk_path`` nothing is written. ``shared`` is a JSON object such
-    as ``{"type": "valkey", "startup_nodes": "host:6379"}`` or ``{"type": "fs_native", "base_path": "/mnt/kv"}``; empty
-    for none. ``max_context`` 0 means the model's own. ``threads`` 0 means one a core.
+    ``max_batch_tokens`` is the token budget of a step. ``max_stall_ms`` bounds how long a step may take, by what was
+    learnt of steps, when it adds prefill to running streams; ``max_prefill_tokens_while_decoding`` bounds that in
+    tokens. ``kv_memory_bytes`` is the size of the device tier (0 on a GPU: all that the largest step leaves free),
+    ``host_memory_bytes`` and ``disk_quota_bytes`` of those below it; without a ``disk_path`` nothing is written.
+    ``shared`` is a JSON object such as ``{"type": "valkey", "startup_nodes": "host:6379"}`` or ``{"type": "fs_native",
+    "base_path": "/mnt/kv"}``; empty for none. ``watchdog_s`` must be longer than the longest step. ``max_context`` 0
+    means the model's own. ``threads`` 0 means one a core.
     """
 
     model: Annotated[
@@ -51,6 +61,12 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         int, Meta(ge=0, description="disk space for blocks that outlive the server; 0: none")
     ] = 4 * GIB
     disk_path: Annotated[str, Meta(description="folder of these blocks; by default kv in the data folder")] = ""
+    pin_budget: Annotated[
+        float, Meta(ge=0, le=1, description="share of the KV pool that hard pins may keep, together")
+    ] = 0.5
+    tenant_kv_bytes: Annotated[
+        int, Meta(ge=0, description="of the KV pool, what a tenant may keep cached before its own goes first; 0: all")
+    ] = 0
     shared: Annotated[
         str, Meta(description="blocks shared with other servers: an LMCache L2 adapter's configuration, as JSON")
     ] = ""
@@ -58,14 +74,35 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         int, Meta(ge=1, description="token budget of one step, decodes and prefill together")
     ] = 512
     max_prefill_tokens_while_decoding: Annotated[
-        int, Meta(ge=1, description="of these, at most so many for prefill while anyone decodes")
-    ] = 256
+        int, Meta(ge=0, description="of these, at most so many for prefill while anyone decodes; 0: no bound in tokens")
+    ] = 0
+    max_stall_ms: Annotated[
+        float, Meta(ge=0, description="prefill makes no running stream wait longer than this for a token; 0: no bound")
+    ] = 150.0
     max_sequences: Annotated[int, Meta(ge=1, description="turns in one step, at most")] = 64
-    max_waiting: Annotated[int, Meta(ge=1, description="turns running or waiting, at most; more are refused")] = 1024
+    max_waiting: Annotated[
+        int, Meta(ge=1, description="turns of each priority class running or waiting, at most; more are refused")
+    ] = 1024
+    background_patience_s: Annotated[
+        float, Meta(ge=0, description="a background turn that waited so long counts as interactive; 0: never")
+    ] = 30.0
+    batch_patience_s: Annotated[
+        float, Meta(ge=0, description="a batch turn that waited so long counts as background; 0: never")
+    ] = 600.0
     reuse_index_tokens: Annotated[
         int, Meta(ge=0, description="tokens that are remembered to know what could have been reused; 13 bytes each")
     ] = 4_000_000
     max_context: Annotated[int, Meta(ge=0, description="tokens of a conversation; 0: as many as the model can")] = 0
+    speculation: Annotated[Speculation, Meta(description="what guesses tokens ahead, to be verified in one step")] = (
+        Speculation.AUTO
+    )
+    speculation_memory_bytes: Annotated[
+        int, Meta(ge=0, description="memory for the texts that guesses come from, at most")
+    ] = 64 * 2**20
+    watchdog_s: Annotated[
+        float,
+        Meta(ge=0, description="an engine that says nothing for so many seconds is killed and replaced; 0: never"),
+    ] = 120.0
     threads: Annotated[int, Meta(ge=0, description="CPU threads of the engine; 0: one a core")] = 0
 
     def validate(self) -> None:
@@ -76,11 +113,16 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             ("host_memory_bytes", 0),
             ("disk_quota_bytes", 0),
             ("max_batch_tokens", 1),
-            ("max_prefill_tokens_while_decoding", 1),
+            ("max_prefill_tokens_while_decoding", 0),
+            ("max_stall_ms", 0),
+            ("background_patience_s", 0),
+            ("batch_patience_s", 0),
             ("max_sequences", 1),
             ("max_waiting", 1),
             ("reuse_index_tokens", 0),
             ("max_context", 0),
+            ("speculation_memory_bytes", 0),
+            ("watchdog_s", 0),
             ("threads", 0),
         )
         for key, least in at_least:

@@ -18,11 +18,11 @@ from collections.abc import Callable
 from collections.abc import Sequence as Items
 
 import numpy as np
-import numpy.typing as npt
-import torch
 
 from ...sessions.cache.cost_model import CostModel, Source
 from ...sessions.cache.lower_tiers import LowerTiers
+from ...sessions.cache.prefix_cache import TailKey
+from ...sessions.cache.radix_node import Evicted
 from ...sessions.cache.tiers import Entry, LoadOutcome, Tier
 from .kv_cache import KVCache
 from .messages import TierCounters
@@ -35,6 +35,48 @@ LOAD_DEADLINE_FACTOR = 4.0  # times the predicted seconds of computing it: later
 LEAST_DEADLINE_S = 0.25
 LOOK_UP_S = 0.1  # the shared tier's time to say what it has; no answer is no
 FIRST_SHARED_TOKENS = 256  # from so many on the shared tier is asked although no load from it was measured yet
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TailSource:
+    """The half-full block at a path's end is in ``tier``, with ``num_tokens`` tokens."""
+
+    tier: Tier
+    num_tokens: int
+    content_key: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LoadDecision:
+    """What of a path's blocks to ``load``, and what to ``leave`` where it is since computing is faster. Predicted
+    seconds; what is only hoped for from the shared tier is not in them."""
+
+    load: list[Source]
+    leave: list[Source]
+    load_s: float
+    compute_s: float
+    tail: TailSource | None = None  # behind the last block of ``load``
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks to load, a half-full last one included."""
+        return sum(source.num_blocks for source in self.load) + (self.tail is not None)
+
+    def tokens(self, block_size: int) -> dict[Tier, int]:
+        """What the load brings if all of it succeeds."""
+        tokens: dict[Tier, int] = {}
+        for source in self.load:
+            tokens[source.tier] = tokens.get(source.tier, 0) + source.num_blocks * block_size
+        if self.tail is not None:
+            tokens[self.tail.tier] = tokens.get(self.tail.tier, 0) + self.tail.num_tokens
+        return tokens
+
+    @property
+    def asks_shared(self) -> bool:
+        return any(source.tier is Tier.SHARED for source in self.load)
+
+
+NOTHING_TO_LOAD = LoadDecision([], [], 0.0, 0.0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,51 +93,62 @@ class BlockLoad:
     block_ids: list[int]
     first_block: int
     deadline: float  # on the clock of time.monotonic
+    num_tokens: int  # in all blocks; the last one may be half full
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FinishedLoad:
-    """What a load brought: ``loaded`` blocks of each tier, a prefix of what was wanted; in ``seconds`` a tier."""
+    """What a load brought, a prefix of what was wanted: ``blocks``, ``tokens`` and ``seconds`` of each tier."""
 
     sequence: Sequence
-    loaded: dict[Tier, int]
+    blocks: dict[Tier, int]
+    tokens: dict[Tier, int]
     seconds: dict[Tier, float]
 
     @property
-    def num_blocks(self) -> int:
-        return sum(self.loaded.values())
+    def num_tokens(self) -> int:
+        return sum(self.tokens.values())
 
 
 class KVTransfer:
     """Alone moves blocks between the pool and the lower tiers. The engine's step owns it; its threads only load."""
 
-    def __init__(self, kv_cache: KVCache, tiers: LowerTiers, cost: CostModel) -> None:
-        pool = kv_cache.pool
-        if pool.device.type != "cpu":
+    def __init__(
+        self,
+        kv_cache: KVCache,
+        tiers: LowerTiers,
+        cost: CostModel,
+        on_loaded: Callable[[FinishedLoad], None] = lambda load: None,
+    ) -> None:
+        """``on_loaded`` hears of each load that ended, by the step."""
+        rows = kv_cache.rows()
+        if rows is None:
             raise ValueError("blocks of a GPU's pool need staging buffers")
         self._block_size = kv_cache.layout.block_size
-        self._rows: npt.NDArray[np.uint8] = pool.view(pool.shape[0], -1).view(torch.uint8).numpy()
+        self._rows = rows
         self.tiers = tiers
         self.cost = cost
+        self._on_loaded = on_loaded
         self._local = _Loads("kv-load", self._load)
         self._remote = _Loads("kv-load-shared", self._load)
         self._finished: queue.SimpleQueue[FinishedLoad] = queue.SimpleQueue()
 
     # -- the step's side ------------------------------------------------------------------------------------------
 
-    def plan(self, num_device_blocks: int, content_keys: list[bytes], num_tokens: int) -> list[Source]:
+    def plan(self, num_device_blocks: int, content_keys: list[bytes], num_tokens: int) -> LoadDecision:
         """What to load of the blocks after the first ``num_device_blocks`` of a prompt of ``num_tokens``: those that
         some tier has, as far as loading them is predicted to be faster than computing them. What the shared tier has is
-        not known yet: it is asked for all that follows, where that would pay."""
+        not known yet: it is asked for all that follows, where that would pay. Counts nothing: see ``decided``."""
         found = self.tiers.sources(content_keys)
         num_found = sum(source.num_blocks for source in found)
-        if found:
-            sources = [Source(Tier.DEVICE, num_device_blocks), *found] if num_device_blocks else found
-            worth = self.cost.plan_load(sources, num_tokens).num_blocks - num_device_blocks
-            if worth < num_found:
-                return _first_blocks(found, worth)
+        plan = self.cost.plan_load([Source(Tier.DEVICE, num_device_blocks), *found], num_tokens)
+        worth = plan.num_blocks - num_device_blocks
+        if worth < num_found:
+            load, leave = _divided(found, worth)
+            return LoadDecision(load, leave, plan.load_s, plan.compute_s)
         shared = self._ask_shared_for(num_device_blocks + num_found, num_device_blocks + len(content_keys))
-        return [*found, Source(Tier.SHARED, shared)] if shared else found
+        load = [*found, Source(Tier.SHARED, shared)] if shared else found
+        return LoadDecision(load, [], plan.load_s, plan.compute_s)
 
     def _ask_shared_for(self, start: int, stop: int) -> int:
         """How many of a path's blocks from ``start`` on, ``stop`` at most, to ask the shared tier for."""
@@ -111,41 +164,89 @@ class KVTransfer:
         compute_s = self.cost.prefill_s(count * self._block_size, start * self._block_size)
         return count if load_s < compute_s else 0
 
+    def with_tail(self, decision: LoadDecision, candidates: Items[TailKey]) -> LoadDecision:
+        """``decision``, and the first of ``candidates`` that a local tier has if loading it is predicted faster."""
+        for candidate in candidates:
+            tier = self.tiers.holder(candidate.content_key)
+            if tier is not None:
+                saved_s = self.cost.prefill_s(candidate.num_tokens + 1, 0) - self.cost.prefill_s(1, 0)
+                if self.cost.load_s(tier, self._rows.shape[1]) >= saved_s:
+                    break
+                tail = TailSource(tier, candidate.num_tokens, candidate.content_key)
+                return dataclasses.replace(decision, tail=tail)
+        return decision
+
     def load_of(
-        self, sequence: Sequence, sources: list[Source], content_keys: list[bytes], first_block: int
+        self, sequence: Sequence, decision: LoadDecision, content_keys: list[bytes], first_block: int
     ) -> BlockLoad:
-        """The load of the first blocks of ``content_keys``, the path's from ``first_block`` on, to the sequence's
-        blocks. Its deadline counts from now: a load that waits too long behind others is late too."""
+        """What was decided, as a load of the first blocks of ``content_keys``, the path's from ``first_block`` on, to
+        the sequence's blocks. Its deadline counts from now: a load that waits too long behind others is late too."""
         assert sequence.held is not None
-        count = sum(source.num_blocks for source in sources)
-        compute_s = self.cost.prefill_s(count * self._block_size, 0)
+        sources, count = list(decision.load), decision.num_blocks
+        content_keys, num_tokens = content_keys[:count], count * self._block_size
+        if decision.tail is not None:
+            sources.append(Source(decision.tail.tier, 1))
+            content_keys = [*content_keys[: count - 1], decision.tail.content_key]
+            num_tokens += decision.tail.num_tokens - self._block_size
+        compute_s = self.cost.prefill_s(num_tokens, 0)
         deadline = time.monotonic() + max(LEAST_DEADLINE_S, LOAD_DEADLINE_FACTOR * compute_s)
         block_ids = sequence.held.block_ids[first_block : first_block + count]
-        return BlockLoad(sequence, sources, content_keys[:count], block_ids, first_block, deadline)
+        return BlockLoad(sequence, sources, content_keys, block_ids, first_block, deadline, num_tokens)
 
     def start(self, load: BlockLoad) -> None:
         """Begin to write to the blocks of ``load``, which nobody else touches until it is done."""
         asks_shared = any(source.tier is Tier.SHARED for source in load.sources)
         (self._remote if asks_shared else self._local).put(load)
 
+    def is_late(self, load: BlockLoad) -> bool:
+        """Whether ``load`` should have ended."""
+        return time.monotonic() > load.deadline
+
     def finished(self) -> list[FinishedLoad]:
         """The loads that ended since the last call; the cost model has learnt from them."""
         ended: list[FinishedLoad] = []
         while not self._finished.empty():
             load = self._finished.get()
-            for tier, blocks in load.loaded.items():
+            for tier, blocks in load.blocks.items():
                 self.cost.observe_load(tier, blocks * self._rows.shape[1], load.seconds[tier])
+            self._on_loaded(load)
             ended.append(load)
         return ended
 
-    def demote(self, content_key: bytes, block: int) -> None:
-        """The tree is about to give up ``block``."""
-        self.tiers.demote(content_key, self._rows[block])
+    def decided(self, decision: LoadDecision) -> None:
+        """Count what a turn that was admitted does by ``decision``."""
+        tail = [] if decision.tail is None else [Source(decision.tail.tier, 1)]
+        self.cost.count_loads([*decision.load, *tail], decision.leave)
+
+    def demote(self, evicted: Evicted) -> Tier | None:
+        """The tree is about to give up blocks. Returns the tier that they move on to; None: they do not, since they
+        were superseded, or are cheaper to compute again than to move."""
+        tier = self.tiers.first_local
+        if tier is None or evicted.superseded:
+            return None
+        probability = self.tiers.reuse_probability
+        if not self.cost.worth_demoting(tier, len(evicted.blocks), evicted.start, probability):
+            return None
+        for key, block in zip(evicted.content_keys, evicted.blocks, strict=True):
+            self.tiers.demote(key, self._rows[block])
+        return tier
+
+    def bring_back_s(self, start: int) -> float:
+        """Seconds to have a block again that stands after ``start`` tokens of its path, once it was demoted."""
+        return self.cost.bring_back_s(self.tiers.first_local, start)
 
     def persist(self, content_keys: Items[bytes], block_ids: Items[int], first: int) -> None:
         """Write a path's blocks from ``first`` on behind, to where they outlive the process, and share the path."""
         blocks = [self._rows[block] for block in block_ids[: len(content_keys)]]
         self.tiers.persist(content_keys, blocks, first)
+
+    def persist_tail(self, content_key: bytes, block: int) -> None:
+        """Write the half-full block at a path's end behind."""
+        self.tiers.persist_tail(content_key, self._rows[block])
+
+    def persist_all(self, content_keys: Items[bytes], block_ids: Items[int]) -> None:
+        """Write a whole path that stays as it is meanwhile. Waits for the disk: for another thread than the step's."""
+        self.tiers.persist_all(content_keys, [self._rows[block] for block in block_ids])
 
     def counters(self) -> tuple[TierCounters, ...]:
         """Of each lower tier, for whoever looks at the engine."""
@@ -162,19 +263,22 @@ class KVTransfer:
     # -- the I/O threads' side ------------------------------------------------------------------------------------
 
     def _load(self, load: BlockLoad) -> None:
-        loaded: dict[Tier, int] = {}
+        blocks: dict[Tier, int] = {}
+        tokens: dict[Tier, int] = {}
         seconds: dict[Tier, float] = {}
         first = 0
         for source in load.sources:
             started = time.monotonic()
             wanted = range(first, first + source.num_blocks)
             hits = self._load_from(source.tier, load, wanted)
-            loaded[source.tier] = loaded.get(source.tier, 0) + hits
+            blocks[source.tier] = blocks.get(source.tier, 0) + hits
+            start, stop = (min(i * self._block_size, load.num_tokens) for i in (first, first + hits))
+            tokens[source.tier] = tokens.get(source.tier, 0) + stop - start
             seconds[source.tier] = seconds.get(source.tier, 0.0) + time.monotonic() - started
             if hits < source.num_blocks:
                 break
             first += source.num_blocks
-        self._finished.put(FinishedLoad(load.sequence, loaded, seconds))
+        self._finished.put(FinishedLoad(load.sequence, blocks, tokens, seconds))
 
     def _load_from(self, tier: Tier, load: BlockLoad, wanted: range) -> int:
         """How many leading ones of the blocks ``wanted`` came from ``tier``."""
@@ -241,12 +345,15 @@ def _leading_hits(outcomes: Items[LoadOutcome]) -> int:
     return next((i for i, outcome in enumerate(outcomes) if outcome is not LoadOutcome.HIT), len(outcomes))
 
 
-def _first_blocks(sources: list[Source], count: int) -> list[Source]:
-    """The first ``count`` blocks of ``sources``."""
-    kept: list[Source] = []
+def _divided(sources: list[Source], count: int) -> tuple[list[Source], list[Source]]:
+    """The first ``count`` blocks of ``sources``, and the others."""
+    first: list[Source] = []
+    others: list[Source] = []
     for source in sources:
-        if count <= 0:
-            break
-        kept.append(Source(source.tier, min(count, source.num_blocks)))
-        count -= source.num_blocks
-    return kept
+        taken = min(count, source.num_blocks)
+        if taken:
+            first.append(Source(source.tier, taken))
+        if taken < source.num_blocks:
+            others.append(Source(source.tier, source.num_blocks - taken))
+        count -= taken
+    return first, others

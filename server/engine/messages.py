@@ -1,8 +1,8 @@
 """What the front and the engine say to each other: msgspec Structs, msgpack on the wire.
 
 Front → engine: ``SubmitTurn``, ``AbortTurn``, ``CacheCall``, ``Shutdown``. Engine → front: ``LoadProgress``,
-``EngineReady``, ``TurnOutputs`` (what one step produced), ``CacheAnswer``, ``CacheEvents``, ``EngineFailed``. The
-engine never sees text.
+``EngineReady``, ``TurnOutputs`` (what one step produced), ``Alive``, ``CacheAnswer``, ``CacheEvents``, ``StepFailed``,
+``EngineFailed``. The engine never sees text.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ class FinishReason(enum.StrEnum):
 
     STOP = "stop"  # an end-of-turn token, a stop token or a stop string
     LENGTH = "length"  # max_tokens or the context's end
+    TOOL_CALLS = "tool_calls"  # as STOP, after tool calls; the front says this, the engine never
     ABORTED = "aborted"  # the client went away or cancelled
     EXPIRED = "expired"  # its deadline passed while it waited
+    FAILED = "failed"  # its grammar cannot be used, or not be followed any further
 
 
 class Priority(enum.IntEnum):
@@ -170,6 +172,7 @@ class TurnOutput(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: list[TokenLogprobs] | None = None
     finish_reason: FinishReason | None = None
     usage: TurnUsage | None = None
+    error: str = ""  # why it failed
 
 
 class TierCounters(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,6 +193,46 @@ class TierCounters(msgspec.Struct, frozen=True, kw_only=True):
     typical_error: float = 1.0
 
 
+class DraftCounters(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens guessed by one source that were verified, and those of them that were right, since the engine's start."""
+
+    source: str  # session, outputs, expected, draft_model
+    drafted: int
+    accepted: int
+
+
+class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
+    """One class's queue: gauges of this moment, and counters since the engine's start."""
+
+    waiting: int = 0
+    waiting_tokens: int = 0  # of these turns' prompts, what was not cached when they began to wait
+    started: int = 0
+    expired: int = 0  # turns whose deadline passed while they waited
+    waited_s: float = 0.0  # seconds that the turns which started or expired had waited
+
+
+class CacheStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the cache, in blocks: counters since the engine's start; pins as they are now.
+
+    By tier: what turns loaded from it, what they computed although it was there (that was predicted to be faster), and
+    what was moved there, or dropped, when the device gave it up. ``prefill_error``: by which factor the cost model's
+    predictions of prefills are off; 1.0 is perfect.
+    """
+
+    evicted_blocks: int = 0
+    superseded_blocks_evicted: int = 0
+    over_quota_blocks_evicted: int = 0
+    pins: int = 0  # hard ones
+    pinned_blocks: int = 0
+    pin_budget_blocks: int = 0
+    broken_pins: int = 0
+    loaded_blocks: dict[str, int] = {}
+    recomputed_blocks: dict[str, int] = {}
+    demoted_blocks: dict[str, int] = {}
+    not_demoted_blocks: dict[str, int] = {}
+    prefill_error: float = 1.0
+
+
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """Counters since the engine's start, and gauges of this moment."""
 
@@ -202,14 +245,19 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     used_blocks: int = 0
     evicted_blocks: int = 0
     preemptions: int = 0
+    queues: tuple[QueueStats, ...] = ()  # in the order of Priority
+    prefill_tokens_per_s: float = 0.0  # recently, while there were prompts to compute
+    turn_s: float = 0.0  # recent mean from a turn's start to its end
     prompt_tokens_by_source: TokensBySource = TokensBySource()
     reuse: ReuseTotals = ReuseTotals()
     generated_tokens: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+    drafts: tuple[DraftCounters, ...] = ()  # the same by source
     step_s: float = 0.0  # seconds spent in steps
     model_s: float = 0.0  # of these, in the model
     tiers: tuple[TierCounters, ...] = ()
+    cache: CacheStats = CacheStats()
 
 
 class TurnOutputs(msgspec.Struct, frozen=True, tag=True):
@@ -218,6 +266,19 @@ class TurnOutputs(msgspec.Struct, frozen=True, tag=True):
     outputs: list[TurnOutput]
     stats: EngineStats
     admitted: list[AdmittedTurn] = []
+
+
+class Alive(msgspec.Struct, frozen=True, tag=True):
+    """Said once a second by an engine that has nothing else to say."""
+
+    stats: EngineStats
+
+
+class StepFailed(msgspec.Struct, frozen=True, tag=True):
+    """A step raised an error that should not be; the engine exits after this message. ``turn_ids``: who was in it."""
+
+    turn_ids: tuple[str, ...]
+    error: str
 
 
 class EngineReady(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -249,4 +310,4 @@ class EngineFailed(msgspec.Struct, frozen=True, tag=True):
 
 
 ToEngine = SubmitTurn | AbortTurn | CacheCall | Shutdown
-FromEngine = EngineReady | LoadProgress | TurnOutputs | CacheAnswer | CacheEvents | EngineFailed
+FromEngine = EngineReady | Alive | StepFailed | LoadProgress | TurnOutputs | CacheAnswer | CacheEvents | EngineFailed

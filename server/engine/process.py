@@ -6,12 +6,14 @@ One loop: take what the front sent, step, send what came out. It leaves when the
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import logging
 import os
 import signal
 import sys
 import time
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 import torch
@@ -20,26 +22,34 @@ import zmq
 from ...kernels.backend import prepare, select
 from ...sessions.errors import SessileError
 from ..model.registry import load_model, resolve_model
-from .cache_messages import CacheAnswer, CacheCall, CallError, CallFailed
+from ..model.source import ModelSource
+from .cache_messages import CacheCall
 from .core import EngineCore
 from .engine_config import Device, EngineConfig
 from .lower_tiers import TierSetup, open_lower_tiers, wants_lower_tiers
 from .messages import (
     AbortTurn,
+    Alive,
     EngineFailed,
     EngineReady,
     FromEngine,
     LoadProgress,
     Shutdown,
+    StepFailed,
     SubmitTurn,
     ToEngine,
     TurnOutputs,
 )
+from .speculation.setup import open_drafter
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
 
 logger = logging.getLogger(__name__)
 
 IDLE_POLL_MS = 1000
 LOADING_POLL_MS = 1  # turns wait for a load, which is not a message
+ALIVE_S = 1.0
 PR_SET_PDEATHSIG = 1
 
 
@@ -67,11 +77,31 @@ class EngineProcess:
             message = error.message if isinstance(error, SessileError) else f"{type(error).__name__}: {error}"
             self._send(EngineFailed(message, remedy))
             return 1
+        return self._serve(core)
+
+    def _serve(self, core: EngineCore) -> int:
+        spoke = time.monotonic()
         while self._take_messages(core):
+            outputs, admitted = [], []
             if core.has_work:
-                outputs, admitted = core.step(), core.take_admitted()
-                if outputs or admitted:
-                    self._send(TurnOutputs(outputs, core.stats(), admitted))
+                try:
+                    outputs, admitted = core.step(), core.take_admitted()
+                except Exception as error:  # what state it left behind is not known: the front starts a new engine
+                    logger.exception("a step failed")
+                    self._send(StepFailed(core.turns_in_step, f"{type(error).__name__}: {error}"))
+                    return 1
+            for answer in core.take_answers():
+                self._send(answer)
+            if (events := core.take_events()) is not None:
+                self._send(events)
+            now = time.monotonic()
+            if outputs or admitted:
+                self._send(TurnOutputs(outputs, core.stats(), admitted))
+            elif now - spoke >= ALIVE_S:
+                self._send(Alive(core.stats()))
+            else:
+                continue
+            spoke = now
         core.close()
         return 0
 
@@ -86,7 +116,17 @@ class EngineProcess:
         self._report("open the cache tiers", 0.0)
         tiers = TierSetup(partial(open_lower_tiers, config)) if wants_lower_tiers(config, device.type) else None
         torch.set_num_threads(1)  # the kernels have threads of their own; torch's pool would spin beside them
-        core = EngineCore(config, model.model, device, time.monotonic, model.fingerprint, tiers, self._report)
+        core = EngineCore(
+            config,
+            model.model,
+            device,
+            time.monotonic,
+            model.fingerprint,
+            tiers,
+            self._report,
+            partial(open_drafter, config),
+            partial(_vocabulary, source, model.config.vocab_size),
+        )
         self._send(
             EngineReady(
                 model=model.name,
@@ -105,17 +145,15 @@ class EngineProcess:
     def _take_messages(self, core: EngineCore) -> bool:
         """Handle all that waits; without work, wait for something. False: leave."""
         while True:
-            timeout = LOADING_POLL_MS if core.only_loads else 0 if core.has_work else IDLE_POLL_MS
-            if not self._inbox.poll(timeout):
+            if not self._inbox.poll(_poll_ms(core)):
                 return os.getppid() == self._front
             match self._decoder.decode(self._inbox.recv()):
                 case SubmitTurn() as turn:
                     core.submit(turn)
                 case AbortTurn(turn_id):
                     core.abort(turn_id)
-                case CacheCall(call_id, request):
-                    refused = CallFailed(kind=CallError.ENGINE, message=f"{type(request).__name__} is not served yet")
-                    self._send(CacheAnswer(call_id, refused))
+                case CacheCall() as call:
+                    core.call(call)
                 case Shutdown():
                     return False
 
@@ -124,6 +162,23 @@ class EngineProcess:
 
     def _send(self, message: FromEngine) -> None:
         self._outbox.send(self._encoder.encode(message))
+
+
+def _poll_ms(core: EngineCore) -> int:
+    """How long the front may be waited for."""
+    if core.only_waits:
+        return LOADING_POLL_MS
+    return 0 if core.has_work or core.has_answers else IDLE_POLL_MS
+
+
+def _vocabulary(source: ModelSource, size: int) -> LLTokenizer:
+    """The tokens' bytes. Reading the tokenizer takes a second: only engines that get a grammar do so."""
+    from ..text.grammar_vocabulary import GrammarVocabulary
+    from ..text.guidance import guidance_tokenizer
+    from ..text.tokenizer_files import load_tokenizer
+
+    tokenizer = load_tokenizer(source)
+    return guidance_tokenizer(GrammarVocabulary.of(tokenizer, size), tokenizer.encode_inside)
 
 
 def _device(wanted: Device) -> torch.device:
@@ -143,6 +198,8 @@ def main() -> int:
     logging.basicConfig(
         level=os.environ.get("SESSILE_LOG_LEVEL", "info").upper(), format="%(levelname)s %(name)s: %(message)s"
     )
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)  # the watchdog asks where a hanging engine is
     _die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches both; the front decides
     config = msgspec.json.decode(sys.argv[1], type=EngineConfig)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Items
 
 from ...sessions.cache.cost_model import Source
-from ...sessions.cache.radix_tree import Match
+from ...sessions.cache.radix_node import Match
 from ...sessions.cache.seen_prefixes import SeenPrefixes
 from ...sessions.cache.tiers import Tier
 from .messages import AdmittedTurn, MissedTokens, ReuseTotals, TokensBySource

@@ -6,11 +6,6 @@ field.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
-import msgspec
-
 from ...sessions.errors import RequestError
 from ...sessions.manager.requests import (
     AppendRequest,
@@ -19,19 +14,23 @@ from ...sessions.manager.requests import (
     GenerateRequest,
     ListSessions,
     MessagesInput,
-    Mutation,
     OpenSession,
     RollbackRequest,
     TextInput,
     TokenIdsInput,
+    ToolChoice,
+    ToolChoiceMode,
     ToolResultInput,
     TurnInput,
 )
-from ...sessions.messages import Message, Role, Tool, ToolCall
+from ...sessions.messages import Message, Role, ToolCall
 from ...sessions.session import AtToken, AtTurn, Point
 from ..engine.messages import Priority
 from . import session_pb2 as pb
+from .changes import read_change, write_change
+from .policy import read_asked_policy, write_policy
 from .sampling import read_sampling, write_sampling
+from .tools import read_tools, write_new_tool
 
 DEFAULT_PAGE_SIZE = 100
 
@@ -54,8 +53,17 @@ _WIRE_PRIORITIES = {
     Priority.BACKGROUND: pb.PRIORITY_BACKGROUND,
     Priority.BATCH: pb.PRIORITY_BATCH,
 }
-
-ChangeMessage = pb.AppendRequest | pb.GenerateRequest | pb.ForkRequest | pb.RollbackRequest | pb.CloseRequest
+_TOOL_CHOICES: dict[pb.ToolChoiceMode.ValueType, ToolChoiceMode] = {
+    pb.TOOL_CHOICE_MODE_UNSPECIFIED: ToolChoiceMode.AUTO,
+    pb.TOOL_CHOICE_MODE_AUTO: ToolChoiceMode.AUTO,
+    pb.TOOL_CHOICE_MODE_NONE: ToolChoiceMode.NONE,
+    pb.TOOL_CHOICE_MODE_REQUIRED: ToolChoiceMode.REQUIRED,
+}
+_WIRE_TOOL_CHOICES = {
+    ToolChoiceMode.AUTO: pb.TOOL_CHOICE_MODE_AUTO,
+    ToolChoiceMode.NONE: pb.TOOL_CHOICE_MODE_NONE,
+    ToolChoiceMode.REQUIRED: pb.TOOL_CHOICE_MODE_REQUIRED,
+}
 
 
 def read_open(message: pb.OpenRequest, tenant: str) -> OpenSession:
@@ -65,6 +73,7 @@ def read_open(message: pb.OpenRequest, tenant: str) -> OpenSession:
         system=message.system if message.HasField("system") else None,
         tools=read_tools(message.tools),
         request_id=message.request_id or None,
+        persistence=read_asked_policy(message.persistence),
     )
 
 
@@ -73,8 +82,9 @@ def write_open(request: OpenSession) -> pb.OpenRequest:
         tenant=request.tenant,
         model=request.model or "",
         system=request.system,
-        tools=[_write_new_tool(tool, f"tools[{index}]") for index, tool in enumerate(request.tools)],
+        tools=[write_new_tool(tool, f"tools[{index}]") for index, tool in enumerate(request.tools)],
         request_id=request.request_id or "",
+        persistence=None if request.persistence is None else write_policy(request.persistence),
     )
 
 
@@ -82,23 +92,24 @@ def read_append(message: pb.AppendRequest, tenant: str) -> AppendRequest:
     if not message.HasField("input"):
         raise RequestError("there is no input", field="input", remedy="send messages, text, token ids or a tool result")
     return AppendRequest(
-        **_read_change(message, tenant), input=read_input(message.input), priority=_read_priority(message.priority)
+        **read_change(message, tenant), input=read_input(message.input), priority=_read_priority(message.priority)
     )
 
 
 def write_append(request: AppendRequest) -> pb.AppendRequest:
     message = pb.AppendRequest(input=write_input(request.input), priority=_WIRE_PRIORITIES[request.priority])
-    _write_change(message, request)
+    write_change(message, request)
     return message
 
 
 def read_generate(message: pb.GenerateRequest, tenant: str) -> GenerateRequest:
     return GenerateRequest(
-        **_read_change(message, tenant),
+        **read_change(message, tenant),
         input=read_input(message.input) if message.HasField("input") else None,
         sampling=read_sampling(message.sampling),
         stop=tuple(message.stop),
         priority=_read_priority(message.priority),
+        tool_choice=_read_tool_choice(message.tool_choice),
     )
 
 
@@ -109,39 +120,41 @@ def write_generate(request: GenerateRequest) -> pb.GenerateRequest:
         stop=request.stop,
         priority=_WIRE_PRIORITIES[request.priority],
     )
-    _write_change(message, request)
+    if request.tool_choice != ToolChoice():
+        message.tool_choice.CopyFrom(_write_tool_choice(request.tool_choice))
+    write_change(message, request)
     return message
 
 
 def read_fork(message: pb.ForkRequest, tenant: str) -> ForkRequest:
     return ForkRequest(
-        **_read_change(message, tenant), at=read_point(message.at, "at") if message.HasField("at") else None
+        **read_change(message, tenant), at=read_point(message.at, "at") if message.HasField("at") else None
     )
 
 
 def write_fork(request: ForkRequest) -> pb.ForkRequest:
     message = pb.ForkRequest(at=None if request.at is None else write_point(request.at))
-    _write_change(message, request)
+    write_change(message, request)
     return message
 
 
 def read_rollback(message: pb.RollbackRequest, tenant: str) -> RollbackRequest:
-    return RollbackRequest(**_read_change(message, tenant), to=read_point(message.to, "to"))
+    return RollbackRequest(**read_change(message, tenant), to=read_point(message.to, "to"))
 
 
 def write_rollback(request: RollbackRequest) -> pb.RollbackRequest:
     message = pb.RollbackRequest(to=write_point(request.to))
-    _write_change(message, request)
+    write_change(message, request)
     return message
 
 
 def read_close(message: pb.CloseRequest, tenant: str) -> CloseRequest:
-    return CloseRequest(**_read_change(message, tenant))
+    return CloseRequest(**read_change(message, tenant))
 
 
 def write_close(request: CloseRequest) -> pb.CloseRequest:
     message = pb.CloseRequest()
-    _write_change(message, request)
+    write_change(message, request)
     return message
 
 
@@ -236,46 +249,6 @@ def write_message(message: Message) -> pb.Message:
     )
 
 
-def read_tools(tools: Iterable[pb.Tool]) -> tuple[Tool, ...]:
-    return tuple(_read_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools))
-
-
-def _read_tool(tool: pb.Tool, field: str) -> Tool:
-    function: dict[str, Any] = {"name": tool.name}
-    if tool.description:
-        function["description"] = tool.description
-    if tool.parameters_json:
-        try:
-            function["parameters"] = msgspec.json.decode(tool.parameters_json, type=dict[str, Any])
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise RequestError(
-                f"the parameters of tool {tool.name!r} are no JSON object: {error}", field=f"{field}.parameters_json"
-            ) from error
-    return {"type": "function", "function": function}
-
-
-def write_tool(tool: Tool) -> pb.Tool:
-    """What the wire form has of a tool; a tool that came by another way may have more."""
-    function = tool["function"]
-    parameters = function.get("parameters")
-    return pb.Tool(
-        name=function["name"],
-        description=function.get("description") or "",
-        parameters_json="" if parameters is None else msgspec.json.encode(parameters).decode(),
-    )
-
-
-def _write_new_tool(tool: Tool, field: str) -> pb.Tool:
-    """Raises RequestError for a tool that is more, or less, than the wire form can say."""
-    function = tool.get("function")
-    if tool.get("type") != "function" or not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise RequestError("a tool is not a function", field=field, remedy="give it type 'function' and a function")
-    unknown = (set(tool) - {"type", "function"}) | (set(function) - {"name", "description", "parameters"})
-    if unknown:
-        raise RequestError(f"a tool has no {min(unknown)!r}", field=field, remedy="leave it out")
-    return write_tool(tool)
-
-
 def _read_priority(priority: pb.Priority.ValueType) -> Priority:
     known = _PRIORITIES.get(priority)
     if known is None:
@@ -283,18 +256,12 @@ def _read_priority(priority: pb.Priority.ValueType) -> Priority:
     return known
 
 
-def _read_change(message: ChangeMessage, tenant: str) -> dict[str, Any]:
-    return {
-        "session_id": message.session_id,
-        "tenant": tenant,
-        "expected_version": message.expected_version if message.HasField("expected_version") else None,
-        "request_id": message.request_id or None,
-    }
+def _read_tool_choice(message: pb.ToolChoice) -> ToolChoice:
+    mode = _TOOL_CHOICES.get(message.mode)
+    if mode is None:
+        raise RequestError(f"there is no mode {message.mode}", field="tool_choice.mode")
+    return ToolChoice(mode=mode, name=message.name or None, parallel=not message.one_call)
 
 
-def _write_change(message: ChangeMessage, request: Mutation) -> None:
-    message.session_id = request.session_id
-    message.tenant = request.tenant
-    message.request_id = request.request_id or ""
-    if request.expected_version is not None:
-        message.expected_version = request.expected_version
+def _write_tool_choice(choice: ToolChoice) -> pb.ToolChoice:
+    return pb.ToolChoice(mode=_WIRE_TOOL_CHOICES[choice.mode], name=choice.name or "", one_call=not choice.parallel)

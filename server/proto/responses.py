@@ -2,69 +2,34 @@
 
 from __future__ import annotations
 
-from google.protobuf.timestamp_pb2 import Timestamp
-
 from ...sessions.manager.requests import (
     Appended,
     SessionPage,
-    SessionView,
     StopCause,
     TextDelta,
     TurnEvent,
     TurnFinished,
 )
-from ...sessions.session import SessionState
+from ...sessions.messages import ToolCall
 from ..engine.messages import FinishReason, TokenLogprobs, TokensBySource, TurnUsage
+from ..text.tool_calls import MalformedCall, ReasoningDelta, ToolCallArguments, ToolCallStarted
 from . import session_pb2 as pb
-from .requests import read_tools, write_tool
+from .views import read_session, write_session
 
-_WIRE_STATES = {SessionState.OPEN: pb.SESSION_STATE_OPEN, SessionState.CLOSED: pb.SESSION_STATE_CLOSED}
-_STATES = {wire: state for state, wire in _WIRE_STATES.items()}
-_WIRE_REASONS = {FinishReason.STOP: pb.FINISH_REASON_STOP, FinishReason.LENGTH: pb.FINISH_REASON_LENGTH}
+_WIRE_REASONS = {
+    FinishReason.STOP: pb.FINISH_REASON_STOP,
+    FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
+    FinishReason.TOOL_CALLS: pb.FINISH_REASON_TOOL_CALLS,
+}
 _REASONS = {wire: reason for reason, wire in _WIRE_REASONS.items()}
 _WIRE_CAUSES = {
     StopCause.END_OF_TURN: pb.STOP_CAUSE_END_OF_TURN,
     StopCause.STOP_TOKEN: pb.STOP_CAUSE_STOP_TOKEN,
     StopCause.STOP_STRING: pb.STOP_CAUSE_STOP_STRING,
     StopCause.LENGTH: pb.STOP_CAUSE_LENGTH,
+    StopCause.TOOL_CALL: pb.STOP_CAUSE_TOOL_CALL,
 }
 _CAUSES = {wire: cause for cause, wire in _WIRE_CAUSES.items()}
-
-
-def write_session(view: SessionView) -> pb.Session:
-    return pb.Session(
-        session_id=view.session_id,
-        tenant=view.tenant,
-        version=view.version,
-        state=_WIRE_STATES[view.state],
-        model=view.model,
-        num_tokens=view.num_tokens,
-        num_turns=view.num_turns,
-        busy=view.busy,
-        system=view.system,
-        tools=[write_tool(tool) for tool in view.tools],
-        parent_session_id=view.parent_session_id or "",
-        created_at=_write_time(view.created_at),
-        updated_at=_write_time(view.updated_at),
-    )
-
-
-def read_session(message: pb.Session) -> SessionView:
-    return SessionView(
-        session_id=message.session_id,
-        tenant=message.tenant,
-        version=message.version,
-        state=_STATES.get(message.state, SessionState.OPEN),
-        model=message.model,
-        num_tokens=message.num_tokens,
-        num_turns=message.num_turns,
-        busy=message.busy,
-        system=message.system if message.HasField("system") else None,
-        tools=read_tools(message.tools),
-        parent_session_id=message.parent_session_id or None,
-        created_at=_read_time(message.created_at),
-        updated_at=_read_time(message.updated_at),
-    )
 
 
 def write_page(page: SessionPage) -> pb.ListResponse:
@@ -100,8 +65,16 @@ def write_event(event: TurnEvent) -> pb.GenerateResponse:
     match event:
         case TextDelta():
             return pb.GenerateResponse(delta=_write_delta(event))
+        case ReasoningDelta(text=text):
+            return pb.GenerateResponse(reasoning=pb.ReasoningDelta(text=text))
+        case ToolCallStarted(index=index, id=call_id, name=name):
+            return pb.GenerateResponse(tool_call_started=pb.ToolCallStarted(index=index, id=call_id, name=name))
+        case ToolCallArguments(index=index, fragment=fragment):
+            return pb.GenerateResponse(tool_call_arguments=pb.ToolCallArguments(index=index, fragment=fragment))
+        case MalformedCall(text=text, reason=reason, index=void):
+            return pb.GenerateResponse(malformed_call=pb.MalformedCall(text=text, reason=reason, index=void))
         case TurnFinished():
-            return pb.GenerateResponse(finished=_write_finished(event))
+            return pb.GenerateResponse(finished=write_finished(event))
 
 
 def read_event(message: pb.GenerateResponse, session_id: str) -> TurnEvent | None:
@@ -110,7 +83,19 @@ def read_event(message: pb.GenerateResponse, session_id: str) -> TurnEvent | Non
         case "delta":
             return _read_delta(message.delta)
         case "finished":
-            return _read_finished(message.finished, session_id)
+            return read_finished(message.finished, session_id)
+        case "reasoning":
+            return ReasoningDelta(text=message.reasoning.text)
+        case "tool_call_started":
+            started = message.tool_call_started
+            return ToolCallStarted(index=started.index, id=started.id, name=started.name)
+        case "tool_call_arguments":
+            arguments = message.tool_call_arguments
+            return ToolCallArguments(index=arguments.index, fragment=arguments.fragment)
+        case "malformed_call":
+            malformed = message.malformed_call
+            void = malformed.index if malformed.HasField("index") else None
+            return MalformedCall(text=malformed.text, reason=malformed.reason, index=void)
         case _:
             return None
 
@@ -136,7 +121,7 @@ def _read_delta(delta: pb.TextDelta) -> TextDelta:
     )
 
 
-def _write_finished(finished: TurnFinished) -> pb.TurnFinished:
+def write_finished(finished: TurnFinished) -> pb.TurnFinished:
     return pb.TurnFinished(
         finish_reason=_WIRE_REASONS[finished.finish_reason],
         stop_cause=_WIRE_CAUSES[finished.stop_cause],
@@ -146,10 +131,14 @@ def _write_finished(finished: TurnFinished) -> pb.TurnFinished:
         num_tokens=finished.num_tokens,
         tokens_committed=finished.tokens_committed,
         replayed=finished.replayed,
+        tool_calls=[
+            pb.ToolCall(id=call.id, name=call.name, arguments_json=call.arguments) for call in finished.tool_calls
+        ],
+        reasoning_tokens=finished.reasoning_tokens,
     )
 
 
-def _read_finished(finished: pb.TurnFinished, session_id: str) -> TurnFinished:
+def read_finished(finished: pb.TurnFinished, session_id: str) -> TurnFinished:
     reason = _REASONS.get(finished.finish_reason, FinishReason.STOP)
     return TurnFinished(
         finish_reason=reason,
@@ -161,6 +150,10 @@ def _read_finished(finished: pb.TurnFinished, session_id: str) -> TurnFinished:
         num_tokens=finished.num_tokens,
         tokens_committed=finished.tokens_committed,
         replayed=finished.replayed,
+        tool_calls=tuple(
+            ToolCall(id=call.id, name=call.name, arguments=call.arguments_json) for call in finished.tool_calls
+        ),
+        reasoning_tokens=finished.reasoning_tokens,
     )
 
 
@@ -208,13 +201,3 @@ def read_usage(message: pb.Usage) -> TurnUsage:
         accepted_tokens=message.accepted_tokens,
         preemptions=message.preemptions,
     )
-
-
-def _write_time(seconds: float) -> Timestamp:
-    timestamp = Timestamp()
-    timestamp.FromMicroseconds(round(seconds * 1e6))
-    return timestamp
-
-
-def _read_time(timestamp: Timestamp) -> float:
-    return timestamp.ToMicroseconds() / 1e6

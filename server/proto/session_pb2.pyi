@@ -160,6 +160,34 @@ PRIORITY_BATCH: Priority.ValueType  # 3
 """When nothing else runs."""
 Global___Priority: _TypeAlias = Priority  # noqa: Y015
 
+class _ToolChoiceMode:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ToolChoiceModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ToolChoiceMode.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TOOL_CHOICE_MODE_UNSPECIFIED: _ToolChoiceMode.ValueType  # 0
+    """As TOOL_CHOICE_MODE_AUTO."""
+    TOOL_CHOICE_MODE_AUTO: _ToolChoiceMode.ValueType  # 1
+    """As the model likes."""
+    TOOL_CHOICE_MODE_NONE: _ToolChoiceMode.ValueType  # 2
+    """It does not: what looks like a call is text."""
+    TOOL_CHOICE_MODE_REQUIRED: _ToolChoiceMode.ValueType  # 3
+    """The answer is calls and nothing else."""
+
+class ToolChoiceMode(_ToolChoiceMode, metaclass=_ToolChoiceModeEnumTypeWrapper):
+    """Whether an answer calls tools."""
+
+TOOL_CHOICE_MODE_UNSPECIFIED: ToolChoiceMode.ValueType  # 0
+"""As TOOL_CHOICE_MODE_AUTO."""
+TOOL_CHOICE_MODE_AUTO: ToolChoiceMode.ValueType  # 1
+"""As the model likes."""
+TOOL_CHOICE_MODE_NONE: ToolChoiceMode.ValueType  # 2
+"""It does not: what looks like a call is text."""
+TOOL_CHOICE_MODE_REQUIRED: ToolChoiceMode.ValueType  # 3
+"""The answer is calls and nothing else."""
+Global___ToolChoiceMode: _TypeAlias = ToolChoiceMode  # noqa: Y015
+
 class _FinishReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -204,6 +232,8 @@ class _StopCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StopCause.V
     """One of the request's stop strings."""
     STOP_CAUSE_LENGTH: _StopCause.ValueType  # 4
     """max_tokens or the context's end."""
+    STOP_CAUSE_TOOL_CALL: _StopCause.ValueType  # 5
+    """The first tool call, where only one was wanted."""
 
 class StopCause(_StopCause, metaclass=_StopCauseEnumTypeWrapper):
     """What exactly ended a turn."""
@@ -218,6 +248,8 @@ STOP_CAUSE_STOP_STRING: StopCause.ValueType  # 3
 """One of the request's stop strings."""
 STOP_CAUSE_LENGTH: StopCause.ValueType  # 4
 """max_tokens or the context's end."""
+STOP_CAUSE_TOOL_CALL: StopCause.ValueType  # 5
+"""The first tool call, where only one was wanted."""
 Global___StopCause: _TypeAlias = StopCause  # noqa: Y015
 
 class _MissCause:
@@ -1081,6 +1113,7 @@ class GenerateRequest(_message.Message):
     SAMPLING_FIELD_NUMBER: _builtins.int
     STOP_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
+    TOOL_CHOICE_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     tenant: _builtins.str
@@ -1105,6 +1138,10 @@ class GenerateRequest(_message.Message):
     def stop(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Strings that end the turn, at most 64. The text ends before the one that is complete first."""
 
+    @_builtins.property
+    def tool_choice(self) -> Global___ToolChoice:
+        """Which of the session's tools the answer may or must call. Left out: as the model likes."""
+
     def __init__(
         self,
         *,
@@ -1116,16 +1153,47 @@ class GenerateRequest(_message.Message):
         sampling: Global___SamplingParams | None = ...,
         stop: _abc.Iterable[_builtins.str] | None = ...,
         priority: Global___Priority.ValueType = ...,
+        tool_choice: Global___ToolChoice | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "expected_version", b"expected_version", "input", b"input", "sampling", b"sampling"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "expected_version", b"expected_version", "input", b"input", "sampling", b"sampling", "tool_choice", b"tool_choice"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "expected_version", b"expected_version", "input", b"input", "priority", b"priority", "request_id", b"request_id", "sampling", b"sampling", "session_id", b"session_id", "stop", b"stop", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "expected_version", b"expected_version", "input", b"input", "priority", b"priority", "request_id", b"request_id", "sampling", b"sampling", "session_id", b"session_id", "stop", b"stop", "tenant", b"tenant", "tool_choice", b"tool_choice"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_version: _TypeAlias = _typing.Literal["expected_version"]  # noqa: Y015
     _WhichOneofArgType__expected_version: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_version) -> _WhichOneofReturnType__expected_version | None: ...
 
 Global___GenerateRequest: _TypeAlias = GenerateRequest  # noqa: Y015
+
+@_typing.final
+class ToolChoice(_message.Message):
+    """Which tools an answer calls."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    ONE_CALL_FIELD_NUMBER: _builtins.int
+    mode: Global___ToolChoiceMode.ValueType
+    """Whether it calls any."""
+    name: _builtins.str
+    """With TOOL_CHOICE_MODE_REQUIRED: call this one; empty: any of them."""
+    one_call: _builtins.bool
+    """End the turn behind its first call."""
+    def __init__(
+        self,
+        *,
+        mode: Global___ToolChoiceMode.ValueType = ...,
+        name: _builtins.str = ...,
+        one_call: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mode", b"mode", "name", b"name", "one_call", b"one_call"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolChoice: _TypeAlias = ToolChoice  # noqa: Y015
 
 @_typing.final
 class GenerateResponse(_message.Message):
@@ -1269,21 +1337,27 @@ class MalformedCall(_message.Message):
 
     TEXT_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """What the model wrote."""
+    """What the model wrote. It came in a `delta` too: it is text of the answer."""
     reason: _builtins.str
     """What is wrong with it."""
+    index: _builtins.int
+    """The call that had been started by then, which is void. Left out: none had."""
     def __init__(
         self,
         *,
         text: _builtins.str = ...,
         reason: _builtins.str = ...,
+        index: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_index", b"_index", "index", b"index"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_index", b"_index", "index", b"index", "reason", b"reason", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__index: _TypeAlias = _typing.Literal["index"]  # noqa: Y015
+    _WhichOneofArgType__index: _TypeAlias = _typing.Literal["_index", b"_index"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__index) -> _WhichOneofReturnType__index | None: ...
 
 Global___MalformedCall: _TypeAlias = MalformedCall  # noqa: Y015
 
@@ -1372,6 +1446,7 @@ class TurnFinished(_message.Message):
     TOKENS_COMMITTED_FIELD_NUMBER: _builtins.int
     REPLAYED_FIELD_NUMBER: _builtins.int
     TOOL_CALLS_FIELD_NUMBER: _builtins.int
+    REASONING_TOKENS_FIELD_NUMBER: _builtins.int
     finish_reason: Global___FinishReason.ValueType
     """Why it ended."""
     stop_cause: Global___StopCause.ValueType
@@ -1386,6 +1461,8 @@ class TurnFinished(_message.Message):
     """Tokens that this turn added to the log, input and answer."""
     replayed: _builtins.bool
     """This is the stored answer of an earlier request with the same request_id."""
+    reasoning_tokens: _builtins.int
+    """Of the sampled tokens, those of its reasoning."""
     @_builtins.property
     def usage(self) -> Global___Usage:
         """What it cost."""
@@ -1406,10 +1483,11 @@ class TurnFinished(_message.Message):
         tokens_committed: _builtins.int = ...,
         replayed: _builtins.bool = ...,
         tool_calls: _abc.Iterable[Global___ToolCall] | None = ...,
+        reasoning_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "num_tokens", b"num_tokens", "replayed", b"replayed", "stop_cause", b"stop_cause", "tokens_committed", b"tokens_committed", "tool_calls", b"tool_calls", "turn", b"turn", "usage", b"usage", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "num_tokens", b"num_tokens", "reasoning_tokens", b"reasoning_tokens", "replayed", b"replayed", "stop_cause", b"stop_cause", "tokens_committed", b"tokens_committed", "tool_calls", b"tool_calls", "turn", b"turn", "usage", b"usage", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
+from ...sessions.errors import RequestError
+from ..engine.grammar import Grammar
 from .reasoning import BRACKETS, THINK, ReasoningTags
+from .tool_calls import grammar
+from .tool_calls.grammar import SpecialToken
 from .tool_calls.hermes import HermesParser
 from .tool_calls.mistral import MistralParser
 from .tool_calls.numbers import CallNumbers, ToolCallParser
@@ -87,6 +91,33 @@ class AnswerFormat:
                 return PlainJsonParser(numbers, tool_names)
             case _:
                 return None
+
+    def calls_grammar(
+        self, functions: Sequence[dict[str, Any]], *, several: bool, opened: bool, special: SpecialToken
+    ) -> Grammar:
+        """Of an answer that is calls of ``functions`` and nothing else; ``opened`` as in ``ReasoningSplitter``.
+
+        Raises:
+            RequestError: calls are not read from this model's answers.
+        """
+        tags = self.tags
+        thought = None if tags is None else grammar.Thought(tags, opened)
+        return grammar.calls_grammar(self._form(special), functions, several=several, thought=thought, special=special)
+
+    def _form(self, special: SpecialToken) -> grammar.CallForm:
+        match self.tools:
+            case ToolFormat.HERMES:
+                return grammar.HERMES
+            case ToolFormat.MISTRAL:
+                return grammar.MISTRAL_LIST if special("[ARGS]") is None else grammar.MISTRAL_NAMED
+            case ToolFormat.LLAMA3:
+                return grammar.LLAMA3
+            case ToolFormat.JSON:
+                return grammar.PLAIN_JSON
+            case _:
+                raise RequestError(
+                    "calls are not read here (--tool-parser none)", field="tool_choice", remedy='send "auto" or "none"'
+                )
 
 
 _SPECIAL_TEXTS = {

@@ -21,6 +21,11 @@ class AnswerParser:
         """Whether the text so far ends in reasoning."""
         return self._reasoning is not None and self._reasoning.inside
 
+    @property
+    def calls_read(self) -> int:
+        """How many calls, or lists of calls, were read to their end."""
+        return 0 if self._calls is None else self._calls.calls_read
+
     def push(self, text: str) -> list[AnswerPiece]:
         """What became certain with this text."""
         if self._reasoning is None:

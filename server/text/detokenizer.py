@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from .tokenizer import Tokenizer
 
@@ -11,13 +11,14 @@ from .tokenizer import Tokenizer
 class IncrementalDetokenizer:
     """Turns a stream of tokens into text, a whole character at a time.
 
-    The pieces that ``push`` and at last ``flush`` return make up ``Tokenizer.decode`` of all tokens. A push costs time
-    in its own tokens, whatever came before.
+    The pieces that ``push`` and at last ``flush`` return make up ``Tokenizer.decode`` of all tokens, without special
+    ones except those whose texts are ``shown_special``. A push costs time in its own tokens, whatever came before.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, skip_special: bool = True) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, shown_special: Collection[str] = ()) -> None:
         self._bytes = tokenizer.token_bytes
-        self._skipped = self._bytes.special_ids if skip_special else frozenset()
+        shown = {tokenizer.token_id(text) for text in shown_special}
+        self._skipped = self._bytes.special_ids - shown
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._drop_space = self._bytes.strips_first_space
 

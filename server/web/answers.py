@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from ..engine.messages import TokensBySource, TurnUsage
+from ...sessions.manager.requests import Miss, TurnFinished
+from ..engine.messages import MissedTokens, TokensBySource
 
-FinishWord = Literal["stop", "length"]
+FinishWord = Literal["stop", "length", "tool_calls"]
 
 
 class PromptTokensDetails(msgspec.Struct, frozen=True):
     """Of the prompt's tokens, those whose KV was not computed for this turn."""
 
     cached_tokens: int
+
+
+class CompletionTokensDetails(msgspec.Struct, frozen=True):
+    """Of the answer's tokens, those of the reasoning before it."""
+
+    reasoning_tokens: int
 
 
 class TurnTimings(msgspec.Struct, frozen=True):
@@ -34,7 +41,11 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
+    completion_tokens_details: CompletionTokensDetails
     prompt_tokens_by_source: Annotated[TokensBySource, Meta(description="Where the KV of the prompt came from.")]
+    reusable_tokens: Annotated[int, Meta(description="Of the prompt's, what a cache without bounds would have had.")]
+    missed: Annotated[MissedTokens, Meta(description="Why the rest of these was computed.")]
+    miss: Annotated[Miss | None, Meta(description="The rule of prompt-lint that explains a miss; null for none.")]
     timings: TurnTimings
 
 
@@ -62,12 +73,37 @@ class ChatLogprobs(msgspec.Struct, frozen=True):
     refusal: None = None
 
 
-class AnswerMessage(msgspec.Struct, frozen=True):
-    """The assistant's message."""
+class AnswerFunction(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A function that is called, or in a stream what a chunk adds to that; ``arguments`` is JSON as text."""
 
-    content: str
+    name: str | None = None
+    arguments: str
+
+
+class AnswerToolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call in the assistant's message."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: AnswerFunction
+
+
+class MalformedToolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """Part of the text that began like a tool call, and why it is none."""
+
+    text: str
+    reason: str
+
+
+class AnswerMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """The assistant's message. ``content`` is null where it only calls tools."""
+
+    content: str | None
     role: Literal["assistant"] = "assistant"
     refusal: None = None
+    reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
+    tool_calls: list[AnswerToolCall] | msgspec.UnsetType = msgspec.UNSET
+    malformed_tool_calls: list[MalformedToolCall] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,11 +127,23 @@ class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage
 
 
+class ToolCallDelta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a chunk adds to a call: the first one has its id, its type and its name, the others more arguments."""
+
+    index: int
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: AnswerFunction
+
+
 class ChatDelta(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a chunk adds to the message."""
 
     role: Literal["assistant"] | None = None
     content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[ToolCallDelta] | None = None
+    malformed_tool_calls: list[MalformedToolCall] | None = None
 
 
 class ChatChunkChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,15 +233,6 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class HitRate(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to ``GET /v1/cache/hit-rate``: prompt tokens since the engine's start, each counted once."""
-
-    prompt_tokens: int
-    cached_tokens: int
-    hit_rate: Annotated[float | None, Meta(description="cached_tokens over prompt_tokens; null before any prompt.")]
-    by_source: TokensBySource
-
-
 class ErrorDetail(msgspec.Struct, frozen=True, kw_only=True):
     """What went wrong: ``param`` is the field, ``code`` a stable name, ``details`` what else is known."""
 
@@ -210,19 +249,18 @@ class ErrorAnswer(msgspec.Struct, frozen=True):
     error: ErrorDetail
 
 
-def usage_of(usage: TurnUsage) -> Usage:
-    """The engine's account of a turn in OpenAI's words."""
+def usage_of(finished: TurnFinished) -> Usage:
+    """The account of a turn in OpenAI's words."""
+    usage = finished.usage
     return Usage(
         prompt_tokens=usage.prompt_tokens,
         completion_tokens=usage.completion_tokens,
         total_tokens=usage.prompt_tokens + usage.completion_tokens,
         prompt_tokens_details=PromptTokensDetails(usage.tokens_by_source.cached),
+        completion_tokens_details=CompletionTokensDetails(finished.reasoning_tokens),
         prompt_tokens_by_source=usage.tokens_by_source,
+        reusable_tokens=usage.reusable_tokens,
+        missed=usage.missed,
+        miss=finished.miss,
         timings=TurnTimings(usage.queue_s, usage.load_s, usage.prefill_s, usage.decode_s),
     )
-
-
-def hit_rate_of(sources: TokensBySource) -> HitRate:
-    """The share of prompt tokens that was not computed."""
-    rate: Any = sources.cached / sources.total if sources.total else None
-    return HitRate(prompt_tokens=sources.total, cached_tokens=sources.cached, hit_rate=rate, by_source=sources)

@@ -8,35 +8,30 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Generic, TypeVar
 
 import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ...sessions.errors import EngineError, SessileError
-from ...sessions.manager.requests import TextDelta, TurnEvent, TurnFinished
+from ...sessions.manager.requests import TextDelta, TurnDelta, TurnEvent, TurnFinished
 from .errors import error_body
 from .metrics import TurnMeter
 from .writers import DONE, TurnWriter
 
 logger = logging.getLogger(__name__)
+_Event = TypeVar("_Event")
 _encode = msgspec.json.Encoder().encode
 
 
-class TurnAnswer(Response):
-    """What streamed and whole answers have in common. ``events`` is run, and closed, by this response."""
+class TurnAnswer(Response, Generic[_Event]):
+    """What all answers have in common. ``events`` is run, and closed, by this response."""
 
-    def __init__(
-        self,
-        events: AsyncIterator[TurnEvent],
-        writer: TurnWriter,
-        meter: TurnMeter,
-        headers: Mapping[str, str],
-    ) -> None:
+    def __init__(self, events: AsyncIterator[_Event], meter: TurnMeter, headers: Mapping[str, str]) -> None:
         super().__init__(headers=headers, media_type=self.media_type)
         del self.headers["content-length"]
         self._events = events
-        self._writer = writer
         self._meter = meter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,14 +60,28 @@ class TurnAnswer(Response):
                 await self._events.aclose()
             self._meter.ended("cancelled")
 
-    async def _answer(self, events: AsyncIterator[TurnEvent], send: Send) -> None:
+    async def _answer(self, events: AsyncIterator[_Event], send: Send) -> None:
         raise NotImplementedError
+
+    def _count(self, delta: TurnDelta) -> None:
+        if isinstance(delta, TextDelta):
+            self._meter.tokens(len(delta.token_ids))
 
     async def _start(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
 
 
-class StreamedTurn(TurnAnswer):
+class _OneTurn(TurnAnswer[TurnEvent]):
+    """The answer of one turn, which ``writer`` writes."""
+
+    def __init__(
+        self, events: AsyncIterator[TurnEvent], writer: TurnWriter, meter: TurnMeter, headers: Mapping[str, str]
+    ) -> None:
+        super().__init__(events, meter, headers)
+        self._writer = writer
+
+
+class StreamedTurn(_OneTurn):
     """Server-sent events. An error before the first event has its own status, a later one is an event."""
 
     media_type = "text/event-stream"
@@ -82,42 +91,43 @@ class StreamedTurn(TurnAnswer):
         await self._start(send)
         opening = self._writer.opening()
         try:
-            while isinstance(event, TextDelta):
-                self._meter.tokens(len(event.token_ids))
+            while not isinstance(event, TurnFinished):
+                self._count(event)
                 piece = opening + self._writer.delta(event)
                 if piece:
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
                     opening = b""
                 event = await anext(events)
-            _refuse_aborted(event)
+            refuse_aborted(event)
             self._meter.finished(event)
-            last = opening + self._writer.closing(event)
+            last = opening + self._writer.ended(event) + self._writer.done(event)
         except SessileError as error:
             self._meter.failed(error)
             last = opening + b"data: " + _encode(error_body(error)) + b"\n\n" + DONE
         await send({"type": "http.response.body", "body": last, "more_body": False})
 
 
-class WholeTurn(TurnAnswer):
+class WholeTurn(_OneTurn):
     """One JSON object, when the turn is over."""
 
     media_type = "application/json"
 
     async def _answer(self, events: AsyncIterator[TurnEvent], send: Send) -> None:
-        deltas: list[TextDelta] = []
+        deltas: list[TurnDelta] = []
         event = await anext(events)
-        while isinstance(event, TextDelta):
-            self._meter.tokens(len(event.token_ids))
+        while not isinstance(event, TurnFinished):
+            self._count(event)
             deltas.append(event)
             event = await anext(events)
-        _refuse_aborted(event)
+        refuse_aborted(event)
         self._meter.finished(event)
-        body = self._writer.whole(deltas, event)
+        body = self._writer.whole([self._writer.choice(deltas, event)], event)
         await self._start(send)
         await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-def _refuse_aborted(finished: TurnFinished) -> None:
+def refuse_aborted(finished: TurnFinished) -> None:
+    """Raise EngineError for a turn that was ended before its time."""
     if finished.finish_reason == "aborted":
         raise EngineError("the server ended the turn before it was complete", remedy="send it again")
 

@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec import UNSET
 
 from ...sessions.errors import RequestError
-from ...sessions.manager.requests import CompletionRequest, MessagesInput, TextInput, TokenIdsInput
+from ...sessions.manager.requests import (
+    CompletionRequest,
+    MessagesInput,
+    TextInput,
+    TokenIdsInput,
+    ToolChoice,
+    ToolChoiceMode,
+)
 from ...sessions.messages import Message, Role, Tool, ToolCall
 from ..engine.sampling_params import SamplingParams
-from .bodies import ChatBody, ChatMessage, CompletionBody, fields_without_effect, first_refused_value
+from .bodies import ChatBody, ChatMessage, CompletionBody, NamedToolChoice, fields_without_effect, first_refused_value
+from .grammar_fields import wanted_grammar
 
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's, for /v1/completions
+MAX_CHOICES = 128
 
 
 def chat_request(body: ChatBody, tenant: str) -> CompletionRequest:
     """The turn that a chat body asks for. Raises RequestError naming the field."""
+    _refuse_functions(body)
     _check_values(body)
     if not body.messages:
         raise RequestError("messages is empty", field="messages", remedy="send one message or more")
     limit_field, max_tokens = _max_tokens(body)
     return CompletionRequest(
-        prompt=MessagesInput(messages=tuple(_message(i, message) for i, message in enumerate(body.messages))),
+        prompt=MessagesInput(messages=tuple(message_of(i, message) for i, message in enumerate(body.messages))),
         tenant=tenant,
         tools=_tools(body),
         sampling=_sampling(body, max_tokens, _chat_logprobs(body), {"max_tokens": limit_field}),
         stop=_stop(body.stop),
         template_arguments=body.chat_template_kwargs or {},
+        tool_choice=_tool_choice(body),
     )
 
 
@@ -49,6 +61,13 @@ def ignored_fields(body: ChatBody | CompletionBody) -> tuple[str, ...]:
     return tuple(ignored)
 
 
+def _refuse_functions(body: ChatBody) -> None:
+    """The fields that tools have replaced."""
+    for field, instead in (("functions", "tools"), ("function_call", "tool_choice")):
+        if getattr(body, field) not in (UNSET, None, [], {}, ""):
+            raise RequestError(f"{field} is not served", field=field, remedy=f"send {instead} instead")
+
+
 def _check_values(body: ChatBody | CompletionBody) -> None:
     _refuse(first_refused_value(body), "")
     if body.stream_options is not None and not body.stream:
@@ -69,7 +88,8 @@ def _refuse(refused: tuple[str, object, tuple[object, ...]] | None, prefix: str)
         )
 
 
-def _message(index: int, message: ChatMessage) -> Message:
+def message_of(index: int, message: ChatMessage) -> Message:
+    """The message that a client sent as ``messages[index]``. Raises RequestError naming the field."""
     where = f"messages[{index}]"
     _refuse(first_refused_value(message), f"{where}.")
     if message.role == "tool" and message.tool_call_id is None:
@@ -95,10 +115,6 @@ def _message(index: int, message: ChatMessage) -> Message:
 
 
 def _tools(body: ChatBody) -> tuple[Tool, ...]:
-    if body.tool_choice not in (None, "auto", "none"):
-        raise RequestError(
-            "tool_choice is not supported with this value", field="tool_choice", remedy='send "auto" or "none"'
-        )
     for index, tool in enumerate(body.tools or ()):
         function = tool.get("function")
         named = isinstance(function, dict) and isinstance(function.get("name"), str)
@@ -109,6 +125,19 @@ def _tools(body: ChatBody) -> tuple[Tool, ...]:
                 remedy='send {"type": "function", "function": {"name": …, "parameters": …}}',
             )
     return () if body.tool_choice == "none" else tuple(body.tools or ())
+
+
+def _tool_choice(body: ChatBody) -> ToolChoice:
+    parallel = body.parallel_tool_calls is not False
+    if body.tool_choice not in (None, "auto", "none") and not body.tools:
+        raise RequestError("a call is required without tools", field="tool_choice", remedy='send tools, or "auto"')
+    match body.tool_choice:
+        case NamedToolChoice(function=function):
+            return ToolChoice(mode=ToolChoiceMode.REQUIRED, name=function.name, parallel=parallel)
+        case None:
+            return ToolChoice(parallel=parallel)
+        case mode:
+            return ToolChoice(mode=ToolChoiceMode(mode), parallel=parallel)
 
 
 def _max_tokens(body: ChatBody) -> tuple[str, int | None]:
@@ -132,7 +161,7 @@ def _chat_logprobs(body: ChatBody) -> int | None:
 def _sampling(
     body: ChatBody | CompletionBody, max_tokens: int | None, logprobs: int | None, sent_as: dict[str, str]
 ) -> SamplingParams:
-    defaults = SamplingParams()
+    defaults, wanted = SamplingParams(), wanted_grammar(body)
     params = SamplingParams(
         temperature=defaults.temperature if body.temperature is None else body.temperature,
         top_k=body.top_k or 0,
@@ -144,6 +173,11 @@ def _sampling(
         stop_token_ids=tuple(body.stop_token_ids or ()),
         ignore_eos=bool(body.ignore_eos),
         logprobs=logprobs,
+        repetition_penalty=defaults.repetition_penalty if body.repetition_penalty is None else body.repetition_penalty,
+        presence_penalty=body.presence_penalty or 0.0,
+        frequency_penalty=body.frequency_penalty or 0.0,
+        logit_bias=_logit_bias(body.logit_bias or {}),
+        grammar=None if wanted is None else wanted.grammar,
     )
     if isinstance(body, ChatBody):
         sent_as = sent_as | {"logprobs": "top_logprobs"}
@@ -154,6 +188,35 @@ def _sampling(
         sent = sent_as.get(field, field)
         raise RequestError(error.message.replace(field, sent, 1), field=sent, remedy=error.remedy) from error
     return params
+
+
+def _logit_bias(biases: dict[str, float]) -> dict[int, float]:
+    for key in biases:
+        if not (key.isascii() and key.isdecimal() and len(key) < 10):
+            raise RequestError(
+                f"logit_bias has the key {key[:40]!r}", field="logit_bias", remedy="keys are token ids, 0 or more"
+            )
+    return {int(key): bias for key, bias in biases.items()}
+
+
+def num_choices(body: ChatBody | CompletionBody) -> int:
+    """How many answers are asked for. Raises RequestError naming ``n`` or ``best_of``."""
+    count = 1 if body.n is None else body.n
+    if not 1 <= count <= MAX_CHOICES:
+        raise RequestError(f"n is {count}", field="n", remedy=f"it must be from 1 to {MAX_CHOICES}")
+    if isinstance(body, CompletionBody) and body.best_of not in (None, count):
+        raise RequestError(
+            f"best_of is {body.best_of}, n is {count}", field="best_of", remedy="leave it out: all answers are returned"
+        )
+    return count
+
+
+def of_choice(turn: CompletionRequest, index: int) -> CompletionRequest:
+    """The turn of one of several answers: each has a seed of its own, the first one that of the request."""
+    if not index or turn.sampling.seed is None:
+        return turn
+    seed = (turn.sampling.seed + index) % 2**63
+    return msgspec.structs.replace(turn, sampling=msgspec.structs.replace(turn.sampling, seed=seed))
 
 
 def _stop(stop: str | list[str] | None) -> tuple[str, ...]:

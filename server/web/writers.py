@@ -14,18 +14,24 @@ from typing import Protocol
 
 import msgspec
 
-from ...sessions.manager.requests import TextDelta, TurnFinished
-from ..engine.messages import TokenLogprobs
+from ...sessions.manager.requests import TextDelta, TurnDelta, TurnFinished
+from ..engine.messages import FinishReason, TokenLogprobs
+from ..text.tool_calls import MalformedCall, ReasoningDelta, ToolCallArguments, ToolCallStarted
 from .answers import (
+    AnswerFunction,
     AnswerMessage,
+    AnswerToolCall,
     ChatChoice,
     ChatCompletion,
+    ChatDelta,
     ChatLogprobs,
     FinishWord,
+    MalformedToolCall,
     TextChoice,
     TextCompletion,
     TextLogprobs,
     TokenLogprob,
+    ToolCallDelta,
     TopLogprob,
     Usage,
     usage_of,
@@ -67,24 +73,34 @@ class TurnWriter(Protocol):
         """What comes before the first delta of a stream."""
         ...
 
-    def delta(self, delta: TextDelta) -> bytes:
+    def delta(self, delta: TurnDelta) -> bytes:
         """One event of a stream."""
         ...
 
-    def closing(self, finished: TurnFinished) -> bytes:
-        """The last events of a stream."""
+    def ended(self, finished: TurnFinished) -> bytes:
+        """The event of a stream that says why the answer ended."""
         ...
 
-    def whole(self, deltas: Sequence[TextDelta], finished: TurnFinished) -> bytes:
-        """The answer as one JSON object."""
+    def done(self, finished: TurnFinished) -> bytes:
+        """What comes at the end of a stream, with the usage if it is wanted."""
+        ...
+
+    def choice(self, deltas: Sequence[TurnDelta], finished: TurnFinished) -> ChatChoice | TextChoice:
+        """The answer as a part of a JSON object."""
+        ...
+
+    def whole(self, choices: Sequence[ChatChoice | TextChoice], finished: TurnFinished) -> bytes:
+        """The JSON object of one answer or several. ``finished`` has the usage of all."""
         ...
 
 
 class _StreamWriter:
     """The frame of a chunk, and what both endpoints' streams do alike."""
 
-    def __init__(self, head: TurnHead, kind: str, token_bytes: TokenBytes) -> None:
+    def __init__(self, head: TurnHead, kind: str, token_bytes: TokenBytes, index: int) -> None:
         self._head = head
+        self._index = index
+        self._choice = b'{"index":%d,' % index
         self._token_bytes = token_bytes
         start = {
             "id": head.id,
@@ -99,10 +115,11 @@ class _StreamWriter:
     def _chunk(self, choice: bytes) -> bytes:
         return self._start + choice + b"]" + self._end
 
-    def _usage_chunk(self, finished: TurnFinished) -> bytes:
+    def done(self, finished: TurnFinished) -> bytes:
+        """See ``TurnWriter``."""
         if not self._head.include_usage:
-            return b""
-        return self._start + b'],"usage":' + _encode(usage_of(finished.usage)) + b"}\n\n"
+            return DONE
+        return self._start + b'],"usage":' + _encode(usage_of(finished)) + b"}\n\n" + DONE
 
     def _token(self, token_id: int) -> str:
         """A token as text; half a character shows as U+FFFD."""
@@ -112,22 +129,26 @@ class _StreamWriter:
 class ChatWriter(_StreamWriter):
     """Answers of ``/v1/chat/completions``."""
 
-    def __init__(self, head: TurnHead, token_bytes: TokenBytes) -> None:
-        super().__init__(head, "chat.completion.chunk", token_bytes)
+    def __init__(self, head: TurnHead, token_bytes: TokenBytes, index: int = 0) -> None:
+        super().__init__(head, "chat.completion.chunk", token_bytes, index)
 
     def opening(self) -> bytes:
         return self._chunk(
-            b'{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}'
+            self._choice + b'"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}'
         )
 
-    def delta(self, delta: TextDelta) -> bytes:
+    def delta(self, delta: TurnDelta) -> bytes:
+        if not isinstance(delta, TextDelta):
+            added = _encode(_chat_delta(delta))
+            return self._chunk(self._choice + b'"delta":' + added + b',"logprobs":null,"finish_reason":null}')
         if not self._head.want_logprobs:
             if not delta.text:
                 return b""
             content = _encode(delta.text)
             return (
                 self._start
-                + b'{"index":0,"delta":{"content":'
+                + self._choice
+                + b'"delta":{"content":'
                 + content
                 + b'},"logprobs":null,"finish_reason":null}]'
                 + self._end
@@ -135,21 +156,23 @@ class ChatWriter(_StreamWriter):
         logprobs = _encode(ChatLogprobs(self._logprobs(delta)))
         content = _encode(delta.text)
         return self._chunk(
-            b'{"index":0,"delta":{"content":' + content + b'},"logprobs":' + logprobs + b',"finish_reason":null}'
+            self._choice + b'"delta":{"content":' + content + b'},"logprobs":' + logprobs + b',"finish_reason":null}'
         )
 
-    def closing(self, finished: TurnFinished) -> bytes:
+    def ended(self, finished: TurnFinished) -> bytes:
         reason = _encode(finish_word(finished))
-        end = self._chunk(b'{"index":0,"delta":{},"logprobs":null,"finish_reason":' + reason + b"}")
-        return end + self._usage_chunk(finished) + DONE
+        return self._chunk(self._choice + b'"delta":{},"logprobs":null,"finish_reason":' + reason + b"}")
 
-    def whole(self, deltas: Sequence[TextDelta], finished: TurnFinished) -> bytes:
-        logprobs = [entry for delta in deltas for entry in self._logprobs(delta)]
-        choice = ChatChoice(
-            message=AnswerMessage("".join(delta.text for delta in deltas)),
+    def choice(self, deltas: Sequence[TurnDelta], finished: TurnFinished) -> ChatChoice:
+        logprobs = [entry for delta in deltas if isinstance(delta, TextDelta) for entry in self._logprobs(delta)]
+        return ChatChoice(
+            index=self._index,
+            message=_answer_message(deltas, finished),
             logprobs=ChatLogprobs(logprobs) if self._head.want_logprobs else None,
             finish_reason=finish_word(finished),
         )
+
+    def whole(self, choices: Sequence[ChatChoice | TextChoice], finished: TurnFinished) -> bytes:
         head = self._head
         return _encode(
             ChatCompletion(
@@ -157,8 +180,8 @@ class ChatWriter(_StreamWriter):
                 created=head.created,
                 model=head.model,
                 system_fingerprint=head.fingerprint,
-                choices=[choice],
-                usage=usage_of(finished.usage),
+                choices=[choice for choice in choices if isinstance(choice, ChatChoice)],
+                usage=usage_of(finished),
             )
         )
 
@@ -176,40 +199,43 @@ class ChatWriter(_StreamWriter):
 class CompletionWriter(_StreamWriter):
     """Answers of ``/v1/completions``."""
 
-    def __init__(self, head: TurnHead, token_bytes: TokenBytes) -> None:
-        super().__init__(head, "text_completion", token_bytes)
+    def __init__(self, head: TurnHead, token_bytes: TokenBytes, index: int = 0) -> None:
+        super().__init__(head, "text_completion", token_bytes, index)
         self._offset = 0  # characters of the text before the next delta
 
     def opening(self) -> bytes:
         return b""
 
-    def delta(self, delta: TextDelta) -> bytes:
-        if not delta.text and not self._head.want_logprobs:
+    def delta(self, delta: TurnDelta) -> bytes:
+        if not isinstance(delta, TextDelta) or not (delta.text or self._head.want_logprobs):
             return b""
         logprobs = _encode(self._logprobs([delta])) if self._head.want_logprobs else b"null"
         text = _encode(delta.text)
-        return self._chunk(b'{"index":0,"text":' + text + b',"logprobs":' + logprobs + b',"finish_reason":null}')
+        return self._chunk(self._choice + b'"text":' + text + b',"logprobs":' + logprobs + b',"finish_reason":null}')
 
-    def closing(self, finished: TurnFinished) -> bytes:
+    def ended(self, finished: TurnFinished) -> bytes:
         reason = _encode(finish_word(finished))
-        end = self._chunk(b'{"index":0,"text":"","logprobs":null,"finish_reason":' + reason + b"}")
-        return end + self._usage_chunk(finished) + DONE
+        return self._chunk(self._choice + b'"text":"","logprobs":null,"finish_reason":' + reason + b"}")
 
-    def whole(self, deltas: Sequence[TextDelta], finished: TurnFinished) -> bytes:
-        choice = TextChoice(
-            text="".join(delta.text for delta in deltas),
-            logprobs=self._logprobs(deltas) if self._head.want_logprobs else None,
+    def choice(self, deltas: Sequence[TurnDelta], finished: TurnFinished) -> TextChoice:
+        texts = [delta for delta in deltas if isinstance(delta, TextDelta)]
+        return TextChoice(
+            index=self._index,
+            text="".join(delta.text for delta in texts),
+            logprobs=self._logprobs(texts) if self._head.want_logprobs else None,
             finish_reason=finish_word(finished),
         )
+
+    def whole(self, choices: Sequence[ChatChoice | TextChoice], finished: TurnFinished) -> bytes:
         head = self._head
-        usage: Usage = usage_of(finished.usage)
+        usage: Usage = usage_of(finished)
         return _encode(
             TextCompletion(
                 id=head.id,
                 created=head.created,
                 model=head.model,
                 system_fingerprint=head.fingerprint,
-                choices=[choice],
+                choices=[choice for choice in choices if isinstance(choice, TextChoice)],
                 usage=usage,
             )
         )
@@ -229,4 +255,48 @@ class CompletionWriter(_StreamWriter):
 
 def finish_word(finished: TurnFinished) -> FinishWord:
     """OpenAI's word for a turn's end. A turn that was aborted has none: its answer is an error."""
-    return "length" if finished.finish_reason == "length" else "stop"
+    match finished.finish_reason:
+        case FinishReason.LENGTH:
+            return "length"
+        case FinishReason.TOOL_CALLS:
+            return "tool_calls"
+        case _:
+            return "stop"
+
+
+def _answer_message(deltas: Sequence[TurnDelta], finished: TurnFinished) -> AnswerMessage:
+    text = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+    reasoning = "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta))
+    calls = [
+        AnswerToolCall(id=call.id, function=AnswerFunction(name=call.name, arguments=call.arguments))
+        for call in finished.tool_calls
+    ]
+    malformed = [_malformed(delta) for delta in deltas if isinstance(delta, MalformedCall)]
+    return AnswerMessage(
+        content=None if calls and not text else text,
+        reasoning_content=reasoning or msgspec.UNSET,
+        tool_calls=calls or msgspec.UNSET,
+        malformed_tool_calls=malformed or msgspec.UNSET,
+    )
+
+
+def _chat_delta(delta: ReasoningDelta | ToolCallStarted | ToolCallArguments | MalformedCall) -> ChatDelta:
+    match delta:
+        case ReasoningDelta(text=text):
+            return ChatDelta(reasoning_content=text)
+        case ToolCallStarted(index=index, id=call_id, name=name):
+            return ChatDelta(
+                tool_calls=[
+                    ToolCallDelta(
+                        index=index, id=call_id, type="function", function=AnswerFunction(name=name, arguments="")
+                    )
+                ]
+            )
+        case ToolCallArguments(index=index, fragment=fragment):
+            return ChatDelta(tool_calls=[ToolCallDelta(index=index, function=AnswerFunction(arguments=fragment))])
+        case MalformedCall():
+            return ChatDelta(malformed_tool_calls=[_malformed(delta)])
+
+
+def _malformed(call: MalformedCall) -> MalformedToolCall:
+    return MalformedToolCall(text=call.text, reason=call.reason)

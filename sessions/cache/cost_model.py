@@ -155,6 +155,11 @@ class CostModel:
         model = self._loads.get(tier)
         return math.inf if model is None else model.predict((1.0, float(num_bytes)))
 
+    def bring_back_s(self, tier: Tier | None, start: int) -> float:
+        """Seconds to have a block again that stands after ``start`` tokens, once ``tier`` has it (None: none does)."""
+        compute = self.prefill_s(self._block_size, start)
+        return compute if tier is None else min(compute, self.load_s(tier, self._block_bytes))
+
     def break_even_tokens(self, tier: Tier, context: int = 0, most: int = 1 << 20) -> int | None:
         """From how many tokens on loading them from ``tier`` beats computing them on ``context``; None: never."""
 
@@ -189,9 +194,13 @@ class CostModel:
         computes = self._compute_seconds(stops, num_tokens)
         best = int(np.argmin(loads * (1 + self._margin) + computes))
         stop = on_device + best
-        self._count(self.decisions.loaded, tiers[on_device:stop])
-        self._count(self.decisions.recomputed, tiers[stop:])
         return LoadPlan(stop, float(loads[best]), float(computes[best]), float(computes[0]))
+
+    def count_loads(self, loaded: Sequence[Source], recomputed: Sequence[Source]) -> None:
+        """A turn does what was planned: note it in ``decisions``."""
+        for counts, sources in ((self.decisions.loaded, loaded), (self.decisions.recomputed, recomputed)):
+            for source in sources:
+                self._count(counts, source.tier, source.num_blocks)
 
     def worth_demoting(self, tier: Tier, num_blocks: int, context: int, reuse_probability: float) -> bool:
         """Whether blocks that lie after ``context`` tokens are worth a write to ``tier`` instead of being dropped.
@@ -202,7 +211,7 @@ class CostModel:
         load = self.load_s(tier, num_blocks * self._block_bytes)
         saved = self.prefill_s(num_blocks * self._block_size, context) - load
         worth = reuse_probability * saved > load
-        self._count(self.decisions.demoted if worth else self.decisions.not_demoted, [tier] * num_blocks)
+        self._count(self.decisions.demoted if worth else self.decisions.not_demoted, tier, num_blocks)
         return worth
 
     # -- learning ---------------------------------------------------------------------------------------------------
@@ -254,6 +263,5 @@ class CostModel:
         features: Vector = np.stack([np.ones_like(new), new, new * (contexts + new / 2)], axis=1, dtype=np.float64)
         return np.where(new > 0, self._prefill.predict_many(features), 0.0)
 
-    def _count(self, counts: dict[Tier, int], tiers: Sequence[Tier]) -> None:
-        for tier in tiers:
-            counts[tier] = counts.get(tier, 0) + 1
+    def _count(self, counts: dict[Tier, int], tier: Tier, num_blocks: int) -> None:
+        counts[tier] = counts.get(tier, 0) + num_blocks

@@ -10,14 +10,18 @@ correctness.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from .cost_model import Source
 from .disk.disk_tier import DiskTier
 from .host_tier import HostTier, Slab
 from .shared_tier import SharedTier
-from .tiers import Block, Entry, LowerTier, Tier, TierStats
+from .tiers import Block, Entry, LoadOutcome, LowerTier, Tier, TierStats
 
+_PERSIST_AT_ONCE = 32  # blocks given to the disk's write queue, which is then waited for if it is full
+_LOAD_ONE_S = 5.0  # where nobody waits for it but an export
+LEAST_REUSE = 0.05  # what is never demoted is never seen to come back: some is tried always
 SHARED_AT_ONCE = 16  # entries given to the shared tier at the end of a turn; the rest follows with later turns
 
 
@@ -43,6 +47,20 @@ class LowerTiers:
         """Those of this machine that there are, the fastest first. What they have is known at once."""
         return tuple(self._local)
 
+    @property
+    def first_local(self) -> Tier | None:
+        """Where a block goes that leaves the device; None: nowhere."""
+        return next(iter(self._local), None)
+
+    @property
+    def reuse_probability(self) -> float:
+        """How much of what was demoted is asked for again, by what was seen so far; it begins at a half."""
+        first = self.first_local
+        if first is None:
+            return 0.0
+        stats = self._local[first].stats()
+        return max(LEAST_REUSE, (stats.hits + 100) / (stats.stored + 200))
+
     def sources(self, content_keys: Sequence[bytes]) -> list[Source]:
         """Where the leading blocks of a path are, each in the fastest local tier that has it; ends at the first that is
         in none."""
@@ -58,6 +76,27 @@ class LowerTiers:
                 runs.append(Source(tier, 1))
         return runs
 
+    def leading(self, content_keys: Sequence[bytes]) -> dict[Tier, int]:
+        """How many leading blocks of a path each local tier has by itself."""
+        counts: dict[Tier, int] = {}
+        for tier, lower in self._local.items():
+            present = lower.contains(content_keys)
+            counts[tier] = next((i for i, there in enumerate(present) if not there), len(present))
+        return counts
+
+    def holder(self, content_key: bytes) -> Tier | None:
+        """The fastest local tier that has a block; None: none does."""
+        return next((tier for tier, lower in self._local.items() if lower.contains([content_key])[0]), None)
+
+    def load(self, content_key: bytes, block: Block) -> bool:
+        """Fill ``block`` from the fastest local tier that has it; False: none gives it. For an I/O thread."""
+        deadline = time.monotonic() + _LOAD_ONE_S
+        return any(
+            lower.contains([content_key])[0]
+            and lower.load([Entry(content_key, (block,))], deadline)[0] is LoadOutcome.HIT
+            for lower in self._local.values()
+        )
+
     def demote(self, content_key: bytes, block: Block) -> None:
         """Keep a block that leaves the device pool. A full or failing tier drops it, and counts that."""
         lower = next(iter(self._local.values()), None)
@@ -69,6 +108,27 @@ class LowerTiers:
         if self._disk is not None:
             new = zip(content_keys[first:], blocks[first:], strict=True)
             self._disk.store([Entry(key, (block,)) for key, block in new])
+        if self.shared is not None and self.shared.is_usable:
+            self._share(self.shared, content_keys, blocks)
+
+    def persist_tail(self, content_key: bytes, block: Block) -> None:
+        """Keep the half-full block at a path's end where it outlives the process."""
+        if self._disk is not None:
+            self._disk.store([Entry(content_key, (block,))])
+
+    def persist_all(self, content_keys: Sequence[bytes], blocks: Sequence[Block]) -> None:
+        """``persist`` a whole path, waiting for the disk where need be, and keep a copy in memory. Waits: for an I/O
+        thread. What a failing disk does not take is lost, and counted."""
+        for start in range(0, len(blocks), _PERSIST_AT_ONCE):
+            part = slice(start, start + _PERSIST_AT_ONCE)
+            entries = [Entry(key, (block,)) for key, block in zip(content_keys[part], blocks[part], strict=True)]
+            if self._host is not None:
+                self._host.store(entries)
+            if self._disk is not None and not all(self._disk.store(entries)):
+                self._disk.flush()
+                self._disk.store(entries)
+        if self._disk is not None:
+            self._disk.flush()
         if self.shared is not None and self.shared.is_usable:
             self._share(self.shared, content_keys, blocks)
 

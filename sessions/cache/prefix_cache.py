@@ -12,10 +12,14 @@ The blocks of a sequence, in order:
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 from .block_pool import BlockPool
 from .keys import BlockKeys
-from .radix_tree import Match, PathLock, RadixTree
+from .path_ends import Kept, PathEnds
+from .radix_node import Match, PathLock
+from .radix_tree import RadixTree
+from .retention import Retention
 from .token_key import TOKEN_BYTES
 
 
@@ -39,16 +43,58 @@ class SequenceBlocks:
     num_matched_tokens: int  # their tokens, and those of a block that is copied on write
     content_keys: list[bytes]  # of the tree's blocks, in order
     root_key: bytes  # what the content key of the first block hangs on
+    owner: str = ""  # the session; empty: none
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TailKey:
+    """The content key of a block that holds ``num_tokens`` tokens, less than a block's."""
+
+    num_tokens: int
+    content_key: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CachedPath:
+    """What is cached of a path, locked: ``num_tokens`` tokens in ``blocks``, a half-full last one included."""
+
+    locks: list[PathLock]
+    content_keys: list[bytes]
+    blocks: list[int]
+    num_tokens: int
 
 
 class PrefixCache:
-    """Hands out blocks to sequences and takes them back, with their tokens, into the radix tree."""
+    """Hands out blocks to sequences and takes them back, with their tokens, into the radix tree.
 
-    def __init__(self, pool: BlockPool, tree: RadixTree, keys: BlockKeys) -> None:
+    ``ends`` knows which session wants what to be kept. ``on_stored`` hears, when a sequence ends, of its owner, how
+    many tokens it added, and the content key of its last whole block.
+    """
+
+    def __init__(
+        self,
+        pool: BlockPool,
+        tree: RadixTree,
+        keys: BlockKeys,
+        ends: PathEnds,
+        on_stored: Callable[[str, int, bytes], None] = lambda owner, num_tokens, content_key: None,
+    ) -> None:
         self._pool = pool
         self._tree = tree
         self._keys = keys
+        self._ends = ends
+        self._on_stored = on_stored
         self.block_size = keys.fingerprint.block_size
+
+    @property
+    def tree(self) -> RadixTree:
+        """The tree, to look at."""
+        return self._tree
+
+    @property
+    def block_bytes(self) -> int:
+        """Size of a block's KV."""
+        return self._keys.fingerprint.block_bytes
 
     @property
     def num_available(self) -> int:
@@ -68,8 +114,21 @@ class PrefixCache:
         parent = match.content_keys[-1] if match.content_keys else self._keys.root(match.salt)
         return self._keys.chain(parent, memoryview(key)[len(match.blocks) * self.block_size * TOKEN_BYTES :])
 
-    def admit(self, match: Match, num_tokens: int, spare_blocks: int) -> tuple[SequenceBlocks, BlockCopy | None] | None:
-        """Give a sequence the blocks of ``match`` and new ones up to ``num_tokens`` tokens.
+    def tail_keys(self, salt: str, parent: bytes | None, key: bytes) -> list[TailKey]:
+        """The content keys that a half-full block with the first tokens of ``key`` would have, the fullest first.
+        ``parent``: the content key of the whole block before it; None: there is none."""
+        parent = self._keys.root(salt) if parent is None else parent
+        most = min(len(key) // TOKEN_BYTES, self.block_size - 1)
+        return [TailKey(n, self._keys.tail(parent, key[: n * TOKEN_BYTES])) for n in range(most, 0, -1)]
+
+    def tail_key(self, held: SequenceBlocks, tail: bytes) -> bytes:
+        """The content key of the block after the whole ones of ``held``, half full with the tokens of ``tail``."""
+        return self._keys.tail(held.content_keys[-1] if held.content_keys else held.root_key, tail)
+
+    def admit(
+        self, match: Match, num_tokens: int, spare_blocks: int, owner: str = ""
+    ) -> tuple[SequenceBlocks, BlockCopy | None] | None:
+        """Give a sequence of ``owner``'s the blocks of ``match`` and new ones up to ``num_tokens`` tokens.
 
         Returns None, and changes nothing that matters, unless ``spare_blocks`` more stay available for those that run.
         The copy, if any, must be done before anything else is written to the pool: its source may be free already.
@@ -80,6 +139,7 @@ class PrefixCache:
         if wanted + spare_blocks > self.num_available:
             self._tree.unlock(lock)
             return None
+        self._ends.begin_turn(owner)
         if wanted == self.num_available:
             match = match.whole_blocks()
         protected = [] if match.partial_block is None else [match.partial_block]
@@ -98,6 +158,7 @@ class PrefixCache:
             num_matched_tokens=match.num_tokens,
             content_keys=list(match.content_keys),
             root_key=self._keys.root(match.salt),
+            owner=owner,
         )
         return held, copy
 
@@ -152,12 +213,63 @@ class PrefixCache:
         self.commit(held, key, num_computed)
         tail_tokens = num_computed - held.num_cached_tokens
         own = held.block_ids[held.num_cached_tokens // self.block_size :]
+        end = held.lock.node
         if tail_tokens > 0:
             tail = key[(held.num_cached_tokens - start) * TOKEN_BYTES : (num_computed - start) * TOKEN_BYTES]
-            self._tree.insert_tail(held.lock, tail, own[0])
+            end = self._tree.insert_tail(held.lock, tail, own[0], self.tail_key(held, tail))
         self._pool.release(own)
+        self._ends.end_turn(held.owner, end)
+        if num_computed > held.num_matched_tokens:
+            self._on_stored(
+                held.owner,
+                num_computed - held.num_matched_tokens,
+                held.content_keys[-1] if held.content_keys else held.root_key,
+            )
         self._tree.unlock(held.lock)
         held.block_ids = []
+
+    def make_way(self) -> bool:
+        """Nothing runs, and a turn finds no room: break the hard pin that counts least. False: there is none."""
+        return self._ends.break_pin() is not None
+
+    # -- what sessions ask for ------------------------------------------------------------------------------------
+
+    def retain(self, owner: str, salt: str, key: bytes, retention: Retention) -> Kept:
+        """Keep the cached part of ``owner``'s path ``key`` as ``retention`` says."""
+        return self._ends.retain(owner, self.match(salt, key), len(key) // TOKEN_BYTES, retention)
+
+    def supersede(self, owner: str, salt: str, key: bytes, from_token: int) -> None:
+        """Let the tokens of ``key`` from ``from_token`` on go first, as far as nobody else shares them. ``owner``'s
+        path ends before them now. Tokens in the same block as earlier ones stay with these."""
+        self._ends.move_back(owner, self.match(salt, key[: from_token * TOKEN_BYTES]))
+        end = self._tree.end_of(self.match(salt, key))
+        if end is not None:
+            self._tree.supersede(end, self.blocks_for(from_token))
+
+    def hold(self, salt: str, key: bytes) -> CachedPath:
+        """Keep what is cached of ``key`` as it is until ``let_go``."""
+        match = self.match(salt, key)
+        whole = self._tree.lock(match)
+        tail = match.tail
+        if tail is None:
+            return CachedPath([whole], match.content_keys, match.blocks, match.num_tokens - match.partial_tokens)
+        locks = [whole, self._tree.lock_tail(tail)]
+        keys, blocks = [*match.content_keys, *tail.content_keys], [*match.blocks, *tail.blocks]
+        return CachedPath(locks, keys, blocks, match.num_tokens)
+
+    def let_go(self, path: CachedPath) -> None:
+        """End ``hold``."""
+        for lock in path.locks:
+            self._tree.unlock(lock)
+
+    def content_keys(self, salt: str, key: bytes) -> list[bytes]:
+        """The content keys of the whole blocks of ``key``."""
+        return self._keys.chain(self._keys.root(salt), key)
+
+    def give_up(self, owner: str, salt: str, key: bytes) -> int:
+        """Evict the cached part of ``key`` as far as nobody else shares it; returns how many blocks."""
+        end = self._tree.end_of(self.match(salt, key))
+        return 0 if end is None else self._tree.give_up(end, owner)
 
     def _allocate(self, count: int) -> list[int] | None:
         """``count`` free blocks, after evicting what that takes; None, and nothing taken, if that is not enough."""

@@ -15,126 +15,23 @@ common prefix with a key stands next to the key's place: finding it is one bisec
 
 from __future__ import annotations
 
-import bisect
-import dataclasses
-import itertools
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 
 from .block_pool import BlockPool
-from .eviction import EvictionOrder, EvictionPolicy, LeastRecentlyUsed
+from .evictable import EvictableLeaves
+from .eviction import EvictionPolicy, ExpectedValue
+from .path_ends import PathEnd
+from .radix_node import Evicted, Match, Node, PathLock, Pin
 from .token_key import TOKEN_BYTES, common_prefix_tokens
-
-
-class Node:
-    """One edge of the tree and the branches below it. Only the tree changes it."""
-
-    __slots__ = (
-        "_child_keys",
-        "_child_nodes",
-        "blocks",
-        "content_keys",
-        "key",
-        "last_use",
-        "lock_count",
-        "parent",
-        "salt",
-    )
-
-    def __init__(
-        self,
-        salt: str,
-        parent: Node | None,
-        key: bytes | bytearray,
-        blocks: list[int],
-        content_keys: list[bytes],
-    ) -> None:
-        self.salt = salt
-        self.parent = parent
-        self.key = bytearray(key)  # tokens of this edge, packed
-        self.blocks = blocks  # [ceil(num_tokens / block_size)]
-        self.content_keys = content_keys  # of the whole blocks: [num_tokens // block_size]
-        self.lock_count = 0  # locks held at this node or below it
-        self.last_use = 0  # logical time
-        self._child_keys: list[bytes] = []  # key of the first block of each child, sorted
-        self._child_nodes: list[Node] = []
-
-    @property
-    def num_tokens(self) -> int:
-        return len(self.key) // TOKEN_BYTES
-
-    @property
-    def children(self) -> tuple[Node, ...]:
-        return tuple(self._child_nodes)
-
-    @property
-    def is_leaf(self) -> bool:
-        return not self._child_nodes
-
-    def add_child(self, first_block: bytes, child: Node) -> None:
-        place = bisect.bisect_left(self._child_keys, first_block)
-        self._child_keys.insert(place, first_block)
-        self._child_nodes.insert(place, child)
-
-    def remove_child(self, first_block: bytes, child: Node) -> None:
-        place = self._place_of(first_block, child)
-        del self._child_keys[place]
-        del self._child_nodes[place]
-
-    def replace_child(self, old_key: bytes, old: Node, new_key: bytes, new: Node) -> None:
-        self.remove_child(old_key, old)
-        self.add_child(new_key, new)
-
-    def closest_child(self, first_block: bytes) -> tuple[Node | None, int]:
-        """The child whose first block shares the most leading tokens with ``first_block``, and how many."""
-        place = bisect.bisect_left(self._child_keys, first_block)
-        best: Node | None = None
-        best_length = 0
-        for candidate in (place, place - 1):
-            if 0 <= candidate < len(self._child_keys):
-                length = common_prefix_tokens(self._child_keys[candidate], first_block)
-                if length > best_length:
-                    best, best_length = self._child_nodes[candidate], length
-        return best, best_length
-
-    def _place_of(self, first_block: bytes, child: Node) -> int:
-        place = bisect.bisect_left(self._child_keys, first_block)
-        while self._child_nodes[place] is not child:
-            place += 1
-        return place
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Match:
-    """How much of a sequence is cached: ``blocks`` whole, and ``partial_tokens`` of ``partial_block`` after them."""
-
-    salt: str
-    path_end: Node | None  # the node in which the whole blocks end; None: at the root
-    path_end_blocks: int  # how many of its blocks are matched
-    blocks: list[int]
-    content_keys: list[bytes]  # of ``blocks``
-    partial_block: int | None
-    partial_tokens: int
-    num_tokens: int  # all matched tokens, those of the partial block included
-
-    def whole_blocks(self) -> Match:
-        """The same match without its partial block."""
-        whole = self.num_tokens - self.partial_tokens
-        return dataclasses.replace(self, partial_block=None, partial_tokens=0, num_tokens=whole)
-
-
-@dataclasses.dataclass(slots=True, eq=False)
-class PathLock:
-    """Keeps the blocks from the root to the end of ``node`` cached. Made, moved and ended by the tree alone."""
-
-    node: Node
 
 
 class RadixTree:
     """Alone owns the edges from tokens to blocks, and the locks on them.
 
     The tree is one user (in the pool's count) of each block that it holds. Sequences of different salts never meet.
-    ``on_evict`` is told the content key and the number of each whole block that is evicted, while its KV is still
-    there: that is where it moves on to a lower tier.
+    ``on_evict`` is told of each run of blocks that is given up, while its KV is still there: that is where it moves on
+    to a lower tier. ``clock`` gives seconds; only differences count. ``quota_blocks``: see ``EvictableLeaves``.
     """
 
     def __init__(
@@ -142,19 +39,29 @@ class RadixTree:
         pool: BlockPool,
         block_size: int,
         policy: EvictionPolicy | None = None,
-        on_evict: Callable[[bytes, int], None] | None = None,
+        on_evict: Callable[[Evicted], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        quota_blocks: int | None = None,
     ) -> None:
         self._pool = pool
         self._on_evict = on_evict
         self._block_size = block_size
         self._block_bytes = block_size * TOKEN_BYTES
         self._roots: dict[str, Node] = {}
-        self._order = EvictionOrder(policy or LeastRecentlyUsed())
-        self._time = itertools.count(1)
+        self._clock = clock
+        self._order = EvictableLeaves(policy or ExpectedValue(), clock, quota_blocks)
         self.num_blocks = 0  # blocks that the tree holds
         self.num_evictable_blocks = 0  # of these, not locked
+        self.num_pinned_blocks = 0  # kept by pins
         self.num_evicted = 0  # since the start
+        self.num_superseded_evicted = 0  # of these, superseded ones
+        self.num_over_quota_evicted = 0  # of these, those that went since their tenant had more than its quota
         self.nodes_visited = 0  # since the start, by match, insert and evict
+
+    @property
+    def roots(self) -> tuple[Node, ...]:
+        """One for each salt, to look at."""
+        return tuple(self._roots.values())
 
     # -- matching -------------------------------------------------------------------------------------------------
 
@@ -165,6 +72,7 @@ class RadixTree:
         blocks: list[int] = []
         content_keys: list[bytes] = []
         offset, path_end_blocks, partial_block, partial_tokens = 0, 0, None, 0
+        tail: Node | None = None
         while node is not None and offset < len(key):
             child, _ = node.closest_child(key[offset : offset + self._block_bytes])
             self.nodes_visited += 1
@@ -178,11 +86,14 @@ class RadixTree:
                 path_end, path_end_blocks = child, whole
             if shared % self._block_size:
                 partial_block, partial_tokens = child.blocks[whole], shared % self._block_size
+                tail = child if shared == child.num_tokens else None
             if shared % self._block_size or shared < child.num_tokens:
                 break
             node, offset = child, offset + shared * TOKEN_BYTES
         matched = len(blocks) * self._block_size + partial_tokens
-        return Match(salt, path_end, path_end_blocks, blocks, content_keys, partial_block, partial_tokens, matched)
+        return Match(
+            salt, path_end, path_end_blocks, blocks, content_keys, partial_block, partial_tokens, matched, tail
+        )
 
     # -- locks ----------------------------------------------------------------------------------------------------
 
@@ -191,17 +102,49 @@ class RadixTree:
 
         ``match`` must be fresh: no insertion or eviction since.
         """
-        node = match.path_end
-        if node is None:
-            node = self._root(match.salt)
-        elif match.path_end_blocks < len(node.blocks):
-            node = self._split(node, match.path_end_blocks)
+        node = self._end_of_whole_blocks(match) or self._root(match.salt)
         self._add_lock(node)
         return PathLock(node)
+
+    def lock_tail(self, leaf: Node) -> PathLock:
+        """Keep ``leaf``, and all above it, cached until ``unlock``."""
+        self._add_lock(leaf)
+        return PathLock(leaf)
 
     def unlock(self, lock: PathLock) -> None:
         """Give up ``lock``; its blocks become evictable where nobody else holds them."""
         self._remove_lock(lock.node)
+
+    def pin(self, node: Node, most_blocks: int) -> Pin | None:
+        """Keep the blocks from the root to the end of ``node`` cached, or as many leading ones as do not bring the
+        blocks of all pins above ``most_blocks``; None if that is none. Splits an edge, if need be."""
+        path = [node]
+        while path[-1].parent is not None:
+            path.append(path[-1].parent)
+        room = most_blocks - self.num_pinned_blocks
+        end = path.pop()  # the root
+        for at in reversed(path):
+            wanted = 0 if at.pin_count else len(at.blocks)
+            if wanted > room:
+                end = self._split(at, room) if room > 0 else end
+                break
+            room -= wanted
+            end = at
+        if end.parent is None:
+            return None
+        self._add_lock(end)
+        pin = Pin(end, end.start // self._block_size + len(end.blocks))
+        for at in _up(end):
+            self.num_pinned_blocks += 0 if at.pin_count else len(at.blocks)
+            at.pin_count += 1
+        return pin
+
+    def unpin(self, pin: Pin) -> None:
+        """Give up ``pin``."""
+        for at in _up(pin.node):
+            at.pin_count -= 1
+            self.num_pinned_blocks -= 0 if at.pin_count else len(at.blocks)
+        self._remove_lock(pin.node)
 
     # -- insertion ------------------------------------------------------------------------------------------------
 
@@ -227,10 +170,11 @@ class RadixTree:
         self._move_lock(lock, node)
         return held
 
-    def insert_tail(self, lock: PathLock, key: bytes, block: int) -> None:
+    def insert_tail(self, lock: PathLock, key: bytes, block: int, content_key: bytes) -> Node:
         """Cache the tokens of ``key``, less than a block, which continue ``lock``'s path in ``block``.
 
-        Nothing happens where these tokens are cached already. The lock stays where it is.
+        Nothing happens where these tokens are cached already. The lock stays where it is. Returns the node in which
+        the tokens end.
         """
         if not 0 < len(key) < self._block_bytes:
             raise ValueError("a tail has at least one token and fewer than a block")
@@ -238,26 +182,79 @@ class RadixTree:
         self.nodes_visited += 1
         if child is not None and shared * TOKEN_BYTES == len(key):
             self._touch(child)
-            return
+            return child
         self._drop_covered_tail(lock.node, key)
-        self._add_leaf(lock.node, key, [block], [])
+        return self._add_leaf(lock.node, key, [block], [content_key])
 
     # -- eviction -------------------------------------------------------------------------------------------------
 
     def evict(self, count: int) -> int:
         """Give up about ``count`` blocks, the tail of a path first; returns how many. Locked blocks stay."""
         given_up = 0
-        while given_up < count:
-            leaf = self._order.first()
-            if leaf is None:
-                break
+        while given_up < count and (next_to_go := self._order.next()) is not None:
             self.nodes_visited += 1
-            self._tell_evicted(leaf, count - given_up)
-            given_up += self._cut_tail(leaf, count - given_up)
-        self.num_evicted += given_up
+            cut = self._evict_tail(next_to_go.leaf, min(next_to_go.most_blocks, count - given_up))
+            self.num_over_quota_evicted += cut if next_to_go.over_quota else 0
+            given_up += cut
         return given_up
 
+    def supersede(self, node: Node, from_block: int) -> None:
+        """Nobody is expected to use the path that ends in ``node`` again, from its block ``from_block`` on, as far as
+        nobody shares it: those blocks go first. Splits an edge, if need be. A use of them takes it back."""
+        at, below = node, None
+        while at.parent is not None and at.start // self._block_size + len(at.blocks) > from_block:
+            self.nodes_visited += 1
+            if at.lock_count or at.ends or any(child is not below for child in at.children[:2]):
+                return
+            first = at.start // self._block_size
+            if first < from_block:
+                self._split(at, from_block - first)
+            at.superseded = True
+            self._rank_again(at)
+            at, below = at.parent, at
+
+    def give_up(self, node: Node, owner: str) -> int:
+        """Evict the path that ends in ``node``, its tail first, as far as nobody else shares it: no lock, no branch,
+        and no path but ``owner``'s ends there. Returns how many blocks."""
+        given_up = 0
+        at = node
+        while at.parent is not None and at.is_leaf and at.lock_count == 0 and at.ends.keys() <= {owner}:
+            self.nodes_visited += 1
+            above = at.parent
+            given_up += self._evict_tail(at, len(at.blocks))
+            at = above
+        return given_up
+
+    def end_of(self, match: Match) -> Node | None:
+        """The node in which the tokens of ``match`` end, a half-full leaf included; None: at the root. Splits the edge
+        in which they end, if need be. ``match`` must be fresh."""
+        return match.tail or self._end_of_whole_blocks(match)
+
+    # -- where paths end ------------------------------------------------------------------------------------------
+
+    def set_end(self, node: Node, end: PathEnd) -> None:
+        """``end.owner``'s path ends in ``node``, which ranks accordingly."""
+        if end.node is not None:
+            self.clear_end(end)
+        if node.parent is not None:
+            end.node = node
+            node.ends[end.owner] = end
+            self._rank_again(node)
+
+    def clear_end(self, end: PathEnd) -> None:
+        """``end.owner``'s path ends nowhere."""
+        if end.node is not None:
+            node, end.node = end.node, None
+            del node.ends[end.owner]
+            self._rank_again(node)
+
     # -- the tree's own moves -------------------------------------------------------------------------------------
+
+    def _end_of_whole_blocks(self, match: Match) -> Node | None:
+        node = match.path_end
+        if node is None or match.path_end_blocks == len(node.blocks):
+            return node
+        return self._split(node, match.path_end_blocks)
 
     def _root(self, salt: str) -> Node:
         return self._roots.setdefault(salt, Node(salt, None, b"", [], []))
@@ -277,13 +274,13 @@ class RadixTree:
     def _append(self, node: Node, lock: PathLock, key: bytes, blocks: list[int], content_keys: list[bytes]) -> Node:
         """Put new tokens below ``node``: into its own edge where nobody else can notice, else as a new leaf."""
         self._drop_covered_tail(node, key[: self._block_bytes])
-        if node is not lock.node or not node.is_leaf or node.lock_count > 1 or node.parent is None:
+        if node is not lock.node or not node.is_leaf or node.lock_count > 1 or node.ends or node.parent is None:
             return self._add_leaf(node, key, blocks, content_keys)
         self._pool.retain(blocks)
         node.key += key
         node.blocks += blocks
         node.content_keys += content_keys
-        self.num_blocks += len(blocks)
+        self._count_blocks(node.salt, len(blocks))
         return node
 
     def _add_leaf(self, parent: Node, key: bytes, blocks: list[int], content_keys: list[bytes]) -> Node:
@@ -291,7 +288,7 @@ class RadixTree:
         leaf = Node(parent.salt, parent, key, list(blocks), list(content_keys))
         self._order.discard(parent)
         parent.add_child(self._first_block(leaf), leaf)
-        self.num_blocks += len(blocks)
+        self._count_blocks(leaf.salt, len(blocks))
         self.num_evictable_blocks += len(blocks)
         self._touch(leaf)
         return leaf
@@ -308,6 +305,10 @@ class RadixTree:
         ):
             self._cut_tail(child, 1)
 
+    def _rank_again(self, node: Node) -> None:
+        if node in self._order:
+            self._order.add(node)
+
     def _split(self, node: Node, num_blocks: int) -> Node:
         """Cut the edge of ``node`` after ``num_blocks``; returns the new upper node.
 
@@ -318,7 +319,9 @@ class RadixTree:
         old_first = self._first_block(node)
         border = num_blocks * self._block_bytes
         upper = Node(node.salt, parent, node.key[:border], node.blocks[:num_blocks], node.content_keys[:num_blocks])
-        upper.lock_count, upper.last_use = node.lock_count, node.last_use
+        upper.lock_count, upper.pin_count, upper.last_use = node.lock_count, node.pin_count, node.last_use
+        upper.superseded = node.superseded
+        node.start += num_blocks * self._block_size
         node.key = node.key[border:]
         node.blocks = node.blocks[num_blocks:]
         node.content_keys = node.content_keys[num_blocks:]
@@ -328,12 +331,13 @@ class RadixTree:
         return upper
 
     def _touch(self, node: Node) -> None:
-        node.last_use = next(self._time)
+        node.last_use = self._clock()
+        node.superseded = False
         if node.is_leaf and node.lock_count == 0 and node.parent is not None:
             self._order.add(node)
 
     def _add_lock(self, node: Node) -> None:
-        now = next(self._time)
+        now = self._clock()
         at: Node | None = node
         while at is not None:
             if at.lock_count == 0:
@@ -341,6 +345,7 @@ class RadixTree:
                 self.num_evictable_blocks -= len(at.blocks)
             at.lock_count += 1
             at.last_use = now
+            at.superseded = False
             at = at.parent
 
     def _remove_lock(self, node: Node) -> None:
@@ -359,7 +364,7 @@ class RadixTree:
 
     def _move_lock(self, lock: PathLock, node: Node) -> None:
         """Lock from ``lock.node`` down to ``node``, which lies below it."""
-        now = next(self._time)
+        now = self._clock()
         at = node
         while at is not lock.node:
             if at.lock_count == 0:
@@ -367,17 +372,36 @@ class RadixTree:
                 self.num_evictable_blocks -= len(at.blocks)
             at.lock_count += 1
             at.last_use = now
+            at.superseded = False
             assert at.parent is not None
             at = at.parent
         at.last_use = now
         lock.node = node
 
-    def _tell_evicted(self, leaf: Node, count: int) -> None:
-        """Tell ``on_evict`` the whole ones of the last ``count`` blocks of a leaf."""
+    def _evict_tail(self, leaf: Node, count: int) -> int:
+        """Give up to ``count`` blocks from the end of an unlocked leaf; returns how many."""
+        first = max(0, len(leaf.blocks) - count)
+        superseded = leaf.superseded and not leaf.ends
         if self._on_evict is not None:
-            first = max(0, len(leaf.blocks) - count)
-            for content_key, block in zip(leaf.content_keys[first:], leaf.blocks[first:], strict=False):
-                self._on_evict(content_key, block)
+            self._on_evict(
+                Evicted(
+                    salt=leaf.salt,
+                    content_keys=leaf.content_keys[first:],
+                    blocks=leaf.blocks[first:],
+                    start=leaf.start + first * self._block_size,
+                    num_tokens=leaf.num_tokens - first * self._block_size,
+                    superseded=superseded,
+                    owners=tuple(leaf.ends),
+                )
+            )
+        given_up = self._cut_tail(leaf, count)
+        self.num_evicted += given_up
+        self.num_superseded_evicted += given_up if superseded else 0
+        return given_up
+
+    def _count_blocks(self, salt: str, change: int) -> None:
+        self.num_blocks += change
+        self._order.note_blocks(salt, change)
 
     def _cut_tail(self, leaf: Node, count: int) -> int:
         """Take up to ``count`` blocks from the end of an unlocked leaf; returns how many."""
@@ -386,7 +410,7 @@ class RadixTree:
         cut = min(count, len(leaf.blocks))
         keep = len(leaf.blocks) - cut
         self._pool.release(reversed(leaf.blocks[keep:]))
-        self.num_blocks -= cut
+        self._count_blocks(leaf.salt, -cut)
         self.num_evictable_blocks -= cut
         if keep:
             del leaf.blocks[keep:]
@@ -396,6 +420,7 @@ class RadixTree:
         self._order.discard(leaf)
         parent.remove_child(self._first_block(leaf), leaf)
         leaf.parent = None
+        self._move_ends(leaf, parent)
         if parent.is_leaf and parent.lock_count == 0:
             if parent.parent is None:
                 self._roots.pop(parent.salt, None)
@@ -403,11 +428,21 @@ class RadixTree:
                 self._order.add(parent)
         return cut
 
+    def _move_ends(self, leaf: Node, parent: Node) -> None:
+        """The paths that ended in ``leaf``, which is gone, now end in ``parent``; those that nobody asked to keep only
+        where no other branch goes on from there."""
+        for end in list(leaf.ends.values()):
+            self.clear_end(end)
+            if end.keeping.retention is not None or parent.is_leaf:
+                self.set_end(parent, end)
+            if end.node is None:
+                end.lose()
+
     # -- for tests ------------------------------------------------------------------------------------------------
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless the tree is consistent in itself and with the pool. Visits every node."""
-        held = evictable = 0
+        held = evictable = pinned = 0
         leaves: set[Node] = set()
         stack = list(self._roots.values())
         for root in stack:
@@ -417,17 +452,23 @@ class RadixTree:
             node = stack.pop()
             held += len(node.blocks)
             evictable += 0 if node.lock_count else len(node.blocks)
+            pinned += len(node.blocks) if node.pin_count else 0
             self._check_node(node)
             if node.parent is not None and node.is_leaf and node.lock_count == 0:
                 leaves.add(node)
             stack += node.children
         assert held == self.num_blocks, f"{held} blocks in nodes, {self.num_blocks} counted"
         assert evictable == self.num_evictable_blocks, f"{evictable} evictable, {self.num_evictable_blocks} counted"
+        assert pinned == self.num_pinned_blocks, f"{pinned} pinned, {self.num_pinned_blocks} counted"
         assert leaves == {node for node in leaves if node in self._order} and len(leaves) == len(self._order)
 
     def _check_node(self, node: Node) -> None:
         assert len(node.blocks) == -(-node.num_tokens // self._block_size)
-        assert len(node.content_keys) == node.num_tokens // self._block_size
+        assert len(node.content_keys) == len(node.blocks)
+        assert node.start == (0 if node.parent is None else node.parent.start + node.parent.num_tokens)
+        assert node.lock_count >= node.pin_count
+        assert node.parent is None or node.pin_count >= sum(child.pin_count for child in node.children)
+        assert all(end.node is node and end.owner == owner for owner, end in node.ends.items())
         assert node.is_leaf or node.num_tokens % self._block_size == 0, "only a leaf may end inside a block"
         assert node.lock_count >= sum(child.lock_count for child in node.children)
         keys = [self._first_block(child) for child in node.children]
@@ -436,3 +477,11 @@ class RadixTree:
             assert child.parent is node and child.key
         for block in node.blocks:
             assert self._pool.refcount(block) >= 1
+
+
+def _up(node: Node) -> Iterator[Node]:
+    """``node`` and all above it, without the root."""
+    at: Node | None = node
+    while at is not None and at.parent is not None:
+        yield at
+        at = at.parent

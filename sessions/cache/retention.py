@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import math
 
@@ -58,3 +59,54 @@ class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
                     field="retention.expected_idle_s",
                     remedy="give the median and the 95th percentile in seconds, the latter not less",
                 )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Keeping:
+    """A retention from ``since`` on, in seconds of the tree's clock; ``retention`` None: nothing was asked for."""
+
+    retention: Retention | None = None
+    since: float = 0.0
+
+    @property
+    def ends_at(self) -> float:
+        """When the pin is over by itself."""
+        ttl_s = None if self.retention is None else self.retention.ttl_s
+        return math.inf if ttl_s is None else self.since + ttl_s
+
+    @property
+    def due(self) -> float:
+        """When the owner is expected back, as likely as not; infinite: nothing is known."""
+        expected = None if self.retention is None else self.retention.expected_idle_s
+        return math.inf if expected is None else self.since + expected[0]
+
+    @property
+    def overdue(self) -> float:
+        """When what was expected of the owner's return has turned out wrong."""
+        expected = None if self.retention is None else self.retention.expected_idle_s
+        return math.inf if expected is None else self.since + expected[1]
+
+    def pin_level(self, now: float) -> int:
+        """0: not pinned; above: pinned, the higher the longer; below: to go before others."""
+        if self.retention is None or not self.retention.is_pin or now >= self.ends_at:
+            return 0
+        return self.retention.priority + (self.retention.priority >= 0)
+
+    def is_awaited(self, now: float, horizon_s: float) -> bool:
+        """The owner is expected back within ``horizon_s``, and not overdue."""
+        return self.due - now <= horizon_s and now < self.overdue
+
+    def absence(self, now: float) -> float:
+        """Seconds from the hint to the expected return, while that is ahead; else 0."""
+        return self.due - self.since if now < self.due < math.inf else 0.0
+
+    def holds_until(self, now: float, horizon_s: float) -> float:
+        """Until when ``pin_level``, ``is_awaited`` and ``absence`` stay what they are; infinite: for ever."""
+        changes = (self.ends_at, self.due - horizon_s, self.due, self.overdue)
+        return min((change for change in changes if change > now), default=math.inf)
+
+    def after_return(self) -> Keeping:
+        """What is left of it once the owner is back: a pin, or nothing."""
+        if self.retention is None or not self.retention.is_pin:
+            return Keeping()
+        return dataclasses.replace(self, retention=msgspec.structs.replace(self.retention, expected_idle_s=None))

@@ -17,6 +17,7 @@ from .requests import (
     Mutation,
     OpenSession,
     TextDelta,
+    TurnDelta,
     TurnEvent,
     TurnFinished,
 )
@@ -35,6 +36,7 @@ class TurnAnswer(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...]
     finished: TurnFinished
+    deltas: tuple[TurnDelta, ...] = ()  # without tokens; empty where there was nothing but text
 
 
 def scope_of(request: _Identified) -> str:
@@ -80,7 +82,13 @@ def answer_again(stored: StoredAnswer, request: _Identified, answer_type: type[_
 
 def turn_answer(result: TurnResult, finished: TurnFinished) -> TurnAnswer:
     """What to remember of a turn."""
-    return TurnAnswer(text=result.text, token_ids=result.token_ids, logprobs=result.logprobs, finished=finished)
+    return TurnAnswer(
+        text=result.message.content,
+        token_ids=result.token_ids,
+        logprobs=result.logprobs,
+        finished=finished,
+        deltas=result.deltas,
+    )
 
 
 def turn_again(stored: StoredAnswer, request: GenerateRequest) -> tuple[TurnEvent, ...]:
@@ -90,5 +98,6 @@ def turn_again(stored: StoredAnswer, request: GenerateRequest) -> tuple[TurnEven
         RequestError: the answer belongs to another request.
     """
     answer = answer_again(stored, request, TurnAnswer)
-    delta = TextDelta(text=answer.text, token_ids=answer.token_ids, logprobs=answer.logprobs)
-    return delta, msgspec.structs.replace(answer.finished, replayed=True)
+    text = "" if answer.deltas else answer.text
+    tokens = TextDelta(text=text, token_ids=answer.token_ids, logprobs=answer.logprobs)
+    return tokens, *answer.deltas, msgspec.structs.replace(answer.finished, replayed=True)

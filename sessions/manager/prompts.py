@@ -197,11 +197,6 @@ def in_chat(session: Session, log: SessionLog, entry: NewEntry | None) -> bool:
     return has_messages(session, log) or (entry is not None and bool(entry.messages))
 
 
-def assistant_message(text: str) -> Message:
-    """What the model said, as a message."""
-    return Message(role=Role.ASSISTANT, content=text)
-
-
 def as_template_message(message: Message) -> TemplateMessage:
     """A message in the shape that chat templates read."""
     rendered: TemplateMessage = {"role": message.role.value, "content": message.content}

@@ -52,9 +52,15 @@ def _canonical(message: Message) -> bytes:
 
 def _canonical_arguments(arguments: str) -> str:
     try:
-        return json.dumps(json.loads(arguments or "{}"), sort_keys=True)
+        return json.dumps(json.loads(arguments or "{}", parse_float=_number), sort_keys=True)
     except (ValueError, RecursionError):
         return arguments
+
+
+def _number(text: str) -> float | int:
+    """JavaScript writes 1.0 back as 1."""
+    value = float(text)
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 
 class _Conversation:

@@ -9,8 +9,9 @@ import msgspec
 
 from ...server.engine.messages import FinishReason, Priority, TokenLogprobs, TurnUsage
 from ...server.engine.sampling_params import SamplingParams
+from ...server.text.tool_calls import MalformedCall, ReasoningDelta, ToolCallArguments, ToolCallStarted
 from ..keeping import Hint, Persistence, PersistencePolicy
-from ..messages import Message, Tool
+from ..messages import Message, Tool, ToolCall
 from ..session import Point, SessionState
 
 
@@ -41,6 +42,22 @@ class ToolResultInput(msgspec.Struct, frozen=True, tag="tool_result"):
 
 
 TurnInput = MessagesInput | TextInput | TokenIdsInput | ToolResultInput
+
+
+class ToolChoiceMode(enum.StrEnum):
+    """Whether the model calls tools."""
+
+    AUTO = "auto"  # as it likes
+    NONE = "none"  # it does not; what looks like a call is text
+    REQUIRED = "required"  # its answer is calls and nothing else
+
+
+class ToolChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tools an answer may or must call. ``name``: this one (with REQUIRED). ``parallel``: several at once."""
+
+    mode: ToolChoiceMode = ToolChoiceMode.AUTO
+    name: str | None = None
+    parallel: bool = True
 
 
 class OpenSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +106,7 @@ class GenerateRequest(Mutation, frozen=True, kw_only=True):
     sampling: SamplingParams = SamplingParams()
     stop: tuple[str, ...] = ()
     priority: Priority = Priority.INTERACTIVE
+    tool_choice: ToolChoice = ToolChoice()
     deadline_s: float | None = None
 
 
@@ -132,11 +150,15 @@ class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImportSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A session from a file that an export wrote. ``without_kv``: do not use the file's KV."""
+    """A session from a file that an export wrote. ``without_kv``: do not use the file's KV.
+
+    ``file_digest`` names the file's content once it was read; callers leave it out.
+    """
 
     tenant: str = ""
     request_id: str | None = None
     without_kv: bool = False
+    file_digest: str = ""
 
 
 class WatchRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -254,6 +276,9 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     stop: tuple[str, ...] = ()
     priority: Priority = Priority.INTERACTIVE
     template_arguments: dict[str, Any] = {}
+    client_session: str = ""  # what the client calls the conversation, if it says so
+    sent_body: bytes = b""  # the request as it was sent, for whoever explains misses
+    tool_choice: ToolChoice = ToolChoice()
 
 
 class TextDelta(msgspec.Struct, frozen=True, kw_only=True, tag="delta"):
@@ -271,14 +296,36 @@ class StopCause(enum.StrEnum):
     STOP_TOKEN = "stop_token"  # noqa: S105 - not a secret
     STOP_STRING = "stop_string"
     LENGTH = "length"
+    TOOL_CALL = "tool_call"  # the first one, where only one was wanted
+
+
+class Miss(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a turn computed tokens that it need not have computed, in words.
+
+    ``rule``: of prompt-lint. ``first_divergent_token``: the first of the prompt's tokens that nothing computed before
+    shares; None where the prompt is not what broke. ``path`` and ``char``: the place in the request. ``was`` and
+    ``now``: the text there, its letters and digits blotted out unless the server is configured to show them.
+    """
+
+    rule: str
+    name: str
+    explanation: str
+    remedy: str
+    lost_tokens: int
+    first_divergent_token: int | None = None
+    path: str | None = None
+    char: int | None = None
+    was: str | None = None
+    now: str | None = None
 
 
 class TurnFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     """The last event of a turn; it comes after the turn is on disk.
 
-    ``session_id``, ``version``, ``turn`` (the number of this turn, from 1) and ``num_tokens`` (of the whole log) are
-    empty, 0, 0 and prompt plus answer for a turn without a session. ``replayed``: the stored answer of an earlier
-    request with the same ``request_id``.
+    ``tool_calls`` are those of the answer, ``reasoning_tokens`` the sampled tokens before it. ``session_id``,
+    ``version``, ``turn`` (the number of this turn, from 1) and ``num_tokens`` (of the whole log) are empty, 0, 0 and
+    prompt plus answer for a turn without a session. ``replayed``: the stored answer of an earlier request with the same
+    ``request_id``.
     """
 
     finish_reason: FinishReason
@@ -290,6 +337,13 @@ class TurnFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     num_tokens: int = 0
     tokens_committed: int = 0
     replayed: bool = False
+    miss: Miss | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    reasoning_tokens: int = 0
 
 
-TurnEvent = TextDelta | TurnFinished
+TurnDelta = TextDelta | ReasoningDelta | ToolCallStarted | ToolCallArguments | MalformedCall
+"""Tokens come with text deltas alone (an empty text where they say something else). The text of a malformed call comes
+in a text delta too."""
+
+TurnEvent = TurnDelta | TurnFinished

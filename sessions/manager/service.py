@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Protocol
 
+from .events import SessionEvent
 from .requests import (
     Appended,
     AppendRequest,
     CloseRequest,
     CompletionRequest,
+    ExportRequest,
     ForkRequest,
     GenerateRequest,
+    HintOutcome,
+    HintRequest,
+    Imported,
+    ImportSession,
     ListSessions,
     OpenSession,
+    Resumed,
+    ResumeRequest,
     RollbackRequest,
     SessionPage,
     SessionView,
+    Suspended,
+    SuspendRequest,
     TurnEvent,
+    WatchRequest,
 )
 
 
@@ -45,6 +56,29 @@ class Sessions(Protocol):
     async def rollback(self, request: RollbackRequest) -> SessionView: ...
 
     async def close(self, request: CloseRequest) -> SessionView: ...
+
+    async def hint(self, request: HintRequest) -> HintOutcome:
+        """Take a hint, also while a turn runs. Changes neither the log nor the version."""
+        ...
+
+    async def suspend(self, request: SuspendRequest) -> Suspended: ...
+
+    async def resume(self, request: ResumeRequest) -> Resumed: ...
+
+    def watch(self, request: WatchRequest) -> AsyncGenerator[SessionEvent, None]:
+        """Events from now on; the first says that it has begun. A slow reader loses events and is told how many.
+
+        Errors are raised at the first step of the iterator. It ends when the server shuts down.
+        """
+        ...
+
+    def export(self, request: ExportRequest) -> AsyncGenerator[bytes, None]:
+        """A session as a file, in pieces; errors are raised at the first step of the iterator, or in its middle."""
+        ...
+
+    async def import_(self, request: ImportSession, pieces: AsyncIterator[bytes]) -> Imported:
+        """A session from the file that ``pieces`` are, all of it or nothing. What ``pieces`` raises is raised."""
+        ...
 
     async def get(self, session_id: str, tenant: str) -> SessionView: ...
 

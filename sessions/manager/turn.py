@@ -1,30 +1,50 @@
-"""One turn on the engine: tokens out of it, text and kept tokens out of here."""
+"""One turn on the engine: tokens out of it; text, reasoning, tool calls and kept tokens out of here."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 
 import msgspec
 
 from ...server.engine.messages import FinishReason, SubmitTurn, TokenLogprobs, TurnOutput, TurnUsage
+from ...server.text.answer_parser import AnswerParser
 from ...server.text.detokenizer import IncrementalDetokenizer
 from ...server.text.stop_strings import StopStrings
 from ...server.text.tokenizer import Tokenizer
-from ..errors import EngineError
+from ...server.text.tool_calls import AnswerPiece, MalformedCall
+from ..errors import EngineError, RequestError
+from ..messages import Message
 from .ports import TurnEngine
-from .requests import StopCause, TextDelta
+from .requests import StopCause, TextDelta, TurnDelta
+from .said import Said
 
 
 class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a turn said: the tokens to keep, their text without a stop string, and why it ended."""
+    """What a turn said: the tokens to keep, what they say, and why it ended."""
 
     token_ids: tuple[int, ...]
-    text: str
+    message: Message
+    deltas: tuple[TurnDelta, ...]  # the whole answer again, without tokens; empty where it is nothing but text
     logprobs: tuple[TokenLogprobs, ...]
     finish_reason: FinishReason
     stop_cause: StopCause
     usage: TurnUsage
+    reasoning_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerReading:
+    """How an answer is read: what parts its text, the special tokens that this needs to see, and where it ends.
+
+    ``one_call``: the turn ends behind its first tool call.
+    """
+
+    parser: AnswerParser
+    shown_special: Collection[str] = ()
+    stop: Sequence[str] = ()
+    one_call: bool = False
 
 
 class TurnRun:
@@ -35,17 +55,25 @@ class TurnRun:
     beyond that is dropped.
     """
 
-    def __init__(self, engine: TurnEngine, tokenizer: Tokenizer, turn: SubmitTurn, stop: Sequence[str]) -> None:
+    def __init__(self, engine: TurnEngine, tokenizer: Tokenizer, turn: SubmitTurn, reading: AnswerReading) -> None:
         self._engine = engine
         self._tokenizer = tokenizer
         self._turn = turn
-        self._detokenizer = IncrementalDetokenizer(tokenizer)
-        self._stop_strings = StopStrings(stop)
-        self._stopped = False
+        self._reading = reading
+        self._parser = reading.parser
+        self._detokenizer = IncrementalDetokenizer(tokenizer, shown_special=reading.shown_special)
+        self._stop_strings = StopStrings(reading.stop)
+        self._stopped: StopCause | None = None  # by what is said, rather than by the engine
         self._token_ids: list[int] = []
         self._logprobs: list[TokenLogprobs] = []
-        self._text: list[str] = []
+        self._said = Said()
+        self._reasoning_tokens = 0
         self._result: TurnResult | None = None
+
+    @property
+    def turn(self) -> SubmitTurn:
+        """What the engine is asked."""
+        return self._turn
 
     @property
     def result(self) -> TurnResult:
@@ -54,73 +82,116 @@ class TurnRun:
             raise AssertionError("the deltas were not read to the end")
         return self._result
 
-    async def deltas(self) -> AsyncGenerator[TextDelta, None]:
-        """New tokens and text, as they come. Closing it aborts the turn.
+    async def deltas(self) -> AsyncGenerator[TurnDelta, None]:
+        """New tokens and what they say, as they come. Closing it aborts the turn.
 
         Raises:
             EngineError: the engine died, or gave the turn up.
+            RequestError: the turn's grammar turned out to be too complex to be followed.
             CapacityError: its queue is full.
         """
         async with aclosing(self._engine.generate(self._turn)) as outputs:
             async for output in outputs:
-                delta = self._absorb(output)
-                if delta.text or delta.token_ids:
+                for delta in self._absorb(output):
                     yield delta
                 if output.finish_reason is not None:
                     self._finish(output)
                     return
-                if self._stopped:
+                if self._stopped is not None:
                     await self._engine.abort(self._turn.turn_id)
                     self._finish(await _last_output(outputs))
                     return
         raise _no_end()
 
-    def _absorb(self, output: TurnOutput) -> TextDelta:
-        """Take over an output's tokens, up to the one that completes a stop string."""
+    def _absorb(self, output: TurnOutput) -> list[TurnDelta]:
+        """Take over an output's tokens, up to the one that ends what is said."""
         before = len(self._token_ids)
-        pieces = []
+        pieces: list[AnswerPiece] = []
         for token_id in output.token_ids:
             self._token_ids.append(token_id)
-            piece, self._stopped = self._stop_strings.push(self._detokenizer.push([token_id]))
-            pieces.append(piece)
-            if self._stopped:
+            pieces += self._read([token_id])
+            if self._stopped is not None:
                 break
-        if output.finish_reason is not None and not self._stopped:
-            pieces.append(self._flush())
+        if output.finish_reason is not None and self._stopped is None:
+            pieces += self._flush()
+        if self._stopped is not None or output.finish_reason is not None:
+            pieces += self._parser.finish()
         token_ids = tuple(self._token_ids[before:])
         logprobs = tuple((output.logprobs or [])[: len(token_ids)])
         self._logprobs += logprobs
-        text = "".join(pieces)
-        self._text.append(text)
-        return TextDelta(text=text, token_ids=token_ids, logprobs=logprobs)
+        self._said.take(pieces)
+        return _deltas(pieces, token_ids, logprobs)
 
-    def _flush(self) -> str:
-        piece, self._stopped = self._stop_strings.push(self._detokenizer.flush())
-        return piece if self._stopped else piece + self._stop_strings.flush()
+    def _read(self, token_ids: Sequence[int]) -> list[AnswerPiece]:
+        text, stopped = self._stop_strings.push(self._detokenizer.push(token_ids))
+        reasoned = self._parser.in_reasoning
+        pieces = self._parser.push(text) if text else []
+        if reasoned or self._parser.in_reasoning:
+            self._reasoning_tokens += len(token_ids)
+        if stopped:
+            self._stopped = StopCause.STOP_STRING
+        elif self._reading.one_call and self._parser.calls_read:
+            self._stopped = StopCause.TOOL_CALL
+        return pieces
+
+    def _flush(self) -> list[AnswerPiece]:
+        text, stopped = self._stop_strings.push(self._detokenizer.flush())
+        if stopped:
+            self._stopped = StopCause.STOP_STRING
+        else:
+            text += self._stop_strings.flush()
+        return self._parser.push(text) if text else []
 
     def _finish(self, last: TurnOutput) -> None:
-        aborted = last.finish_reason is FinishReason.ABORTED and not self._stopped
+        if last.finish_reason is FinishReason.FAILED and self._stopped is None:
+            raise RequestError(last.error, field="grammar", remedy="send another grammar")
+        aborted = last.finish_reason is FinishReason.ABORTED and self._stopped is None
         if last.usage is None or last.finish_reason is None or aborted or not self._token_ids:
             raise _no_end()
         usage = msgspec.structs.replace(last.usage, completion_tokens=len(self._token_ids))
+        message = self._said.message
+        reason = FinishReason.STOP if self._stopped is not None else last.finish_reason
         self._result = TurnResult(
             token_ids=tuple(self._token_ids),
-            text="".join(self._text),
+            message=message,
+            deltas=tuple(_deltas(self._said.pieces, (), ())) if self._said.more_than_text else (),
             logprobs=tuple(self._logprobs),
-            finish_reason=FinishReason.STOP if self._stopped else last.finish_reason,
+            finish_reason=FinishReason.TOOL_CALLS if message.tool_calls and reason is FinishReason.STOP else reason,
             stop_cause=self._stop_cause(last.finish_reason),
             usage=usage,
+            reasoning_tokens=self._reasoning_tokens,
         )
 
     def _stop_cause(self, finish_reason: FinishReason) -> StopCause:
-        if self._stopped:
-            return StopCause.STOP_STRING
+        if self._stopped is not None:
+            return self._stopped
         match finish_reason:
             case FinishReason.LENGTH:
                 return StopCause.LENGTH
             case _:
                 ended = self._token_ids[-1] in self._tokenizer.eos_token_ids
                 return StopCause.END_OF_TURN if ended else StopCause.STOP_TOKEN
+
+
+def _deltas(
+    pieces: Sequence[AnswerPiece], token_ids: tuple[int, ...], logprobs: tuple[TokenLogprobs, ...]
+) -> list[TurnDelta]:
+    """Pieces in their order; the first is text, which brings the tokens. Malformed calls are text with a note."""
+    deltas: list[TurnDelta] = []
+    text: list[str] = []
+    for piece in pieces:
+        if isinstance(piece, str):
+            text.append(piece)
+            continue
+        if isinstance(piece, MalformedCall):
+            text.append(piece.text)
+        if text or token_ids:
+            deltas.append(TextDelta(text="".join(text), token_ids=token_ids, logprobs=logprobs))
+            text, token_ids, logprobs = [], (), ()
+        deltas.append(piece)
+    if text or token_ids:
+        deltas.append(TextDelta(text="".join(text), token_ids=token_ids, logprobs=logprobs))
+    return deltas
 
 
 async def _last_output(outputs: AsyncGenerator[TurnOutput, None]) -> TurnOutput:

@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from typing import TypeVar
 
 import msgspec
 
-from ...server.engine.grammar import Grammar
+from ...server.engine.grammar import Grammar, GrammarKind
 from ...server.engine.messages import EngineReady, SubmitTurn, TurnUsage
 from ...server.engine.sampling_params import SamplingParams
+from ...server.text.answer_format import TextConfig, choose_format
+from ...server.text.answer_parser import AnswerParser
 from ...server.text.chat_template import ChatTemplate
 from ...server.text.grammar_checker import GrammarChecker
 from ...server.text.grammar_config import GrammarConfig
+from ...server.text.reasoning import ReasoningSplitter, opens_reasoning
 from ...server.text.tokenizer import Tokenizer
+from ...server.text.tool_calls import CallNumbers, ToolCallParser
+from ...server.text.tool_calls.grammar import arguments_schema
 from ..errors import EngineError, RequestError
+from ..messages import Tool
 from ..session import EntryKind, ModelIdentity, NewEntry, Session, SessionLog
 from . import validation
-from .ports import TurnEngine
+from .call_ids import call_ids
+from .ports import TurnEngine, TurnObserver, Unobserved
 from .prompts import PromptBuilder, in_chat
-from .requests import AppendRequest, CompletionRequest, GenerateRequest
-from .turn import TurnRun
+from .requests import AppendRequest, CompletionRequest, GenerateRequest, ToolChoiceMode
+from .turn import AnswerReading, TurnRun
 
+_TAG_TOKENS = 24  # of the prompt's end, to see whether it opens reasoning
 _PREFILL_ONLY = SamplingParams(temperature=0.0, max_tokens=1, ignore_eos=True)
 
 _Result = TypeVar("_Result")
+_TurnRequest = TypeVar("_TurnRequest", GenerateRequest, CompletionRequest)
 
 
 class TurnPrompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,11 +73,17 @@ class Turns:
         tokenizer: Tokenizer,
         chat_template: ChatTemplate,
         model_aliases: Collection[str] = (),
+        text_config: TextConfig | None = None,
         grammars: GrammarConfig | None = None,
+        observer: TurnObserver | None = None,
     ) -> None:
         self._engine = engine
+        self.observer: TurnObserver = observer if observer is not None else Unobserved()
         self._model_aliases = frozenset(model_aliases)
         self._tokenizer = tokenizer
+        self.format = choose_format(
+            chat_template.source, lambda text: tokenizer.token_id(text) is not None, text_config or TextConfig()
+        )
         self.prompts = PromptBuilder(tokenizer, chat_template)
         self._tokenising = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sessile-tokenising")
         self._grammars = GrammarChecker(tokenizer, grammars or GrammarConfig())
@@ -134,10 +150,74 @@ class Turns:
         token_ids = await self.tokenise(lambda: self._tokenizer.encode(text, allow_special=False))
         return tuple(token_ids[: self.engine_info().context_length])
 
-    def run(self, token_ids: list[int], request: GenerateRequest | CompletionRequest, terms: TurnTerms) -> TurnRun:
+    def message_reading(
+        self, token_ids: list[int], request: GenerateRequest | CompletionRequest, tools: Sequence[Tool]
+    ) -> AnswerReading:
+        """How to read an answer to ``token_ids`` that is a message and may call ``tools``."""
+        parser = AnswerParser(self._reasoning(token_ids), self._calls(request, tools))
+        return AnswerReading(parser, self.format.special_texts, request.stop, not request.tool_choice.parallel)
+
+    async def with_required_calls(
+        self, token_ids: list[int], request: _TurnRequest, tools: Sequence[Tool]
+    ) -> _TurnRequest:
+        """The request, with a grammar of calls where its answer must be calls.
+
+        Raises:
+            RequestError: it has a grammar of its own, or a tool's schema cannot be a grammar.
+        """
+        choice = request.tool_choice
+        if choice.mode is not ToolChoiceMode.REQUIRED:
+            return request
+        if request.sampling.grammar is not None:
+            raise RequestError(
+                "the answer cannot be a call and match another grammar",
+                field="tool_choice",
+                remedy="leave out tool_choice, or the form of the answer",
+            )
+        functions = [tool["function"] for tool in tools if choice.name in (None, tool["function"]["name"])]
+        for index, function in enumerate(functions):
+            schema = Grammar(GrammarKind.JSON_SCHEMA, json.dumps(arguments_schema(function)))
+            await self.check_grammar(schema, f"tools[{index}].function.parameters")
+        calls = self.format.calls_grammar(
+            functions, several=choice.parallel, opened=self._opens_reasoning(token_ids), special=self._special_token
+        )
+        await self.check_grammar(calls, "tools")
+        sampling = msgspec.structs.replace(request.sampling, grammar=calls)
+        return msgspec.structs.replace(request, sampling=sampling)
+
+    def plain_reading(self, request: GenerateRequest | CompletionRequest) -> AnswerReading:
+        """How to read an answer that is text and nothing else."""
+        return AnswerReading(AnswerParser(None, None), stop=request.stop)
+
+    def run(
+        self,
+        token_ids: list[int],
+        request: GenerateRequest | CompletionRequest,
+        reading: AnswerReading,
+        terms: TurnTerms,
+    ) -> TurnRun:
         """A turn that continues ``token_ids``, ready to be read."""
         turn = self._submission(token_ids, request.sampling, request, terms)
-        return TurnRun(self._engine, self._tokenizer, turn, request.stop)
+        return TurnRun(self._engine, self._tokenizer, turn, reading)
+
+    def _reasoning(self, token_ids: list[int]) -> ReasoningSplitter | None:
+        tags = self.format.tags
+        return None if tags is None else ReasoningSplitter(tags, opened=self._opens_reasoning(token_ids))
+
+    def _opens_reasoning(self, token_ids: list[int]) -> bool:
+        tags = self.format.tags
+        prompt_end = self._tokenizer.decode(token_ids[-_TAG_TOKENS:], skip_special=False)
+        return tags is not None and opens_reasoning(prompt_end, tags)
+
+    def _special_token(self, text: str) -> int | None:
+        token_id = self._tokenizer.token_id(text)
+        return token_id if token_id in self._tokenizer.token_bytes.special_ids else None
+
+    def _calls(self, request: GenerateRequest | CompletionRequest, tools: Sequence[Tool]) -> ToolCallParser | None:
+        if not tools or request.tool_choice.mode is ToolChoiceMode.NONE:
+            return None
+        new_id = call_ids(self.format.tools, *_secret_words(request))
+        return self.format.tool_parser(CallNumbers(new_id), [tool["function"]["name"] for tool in tools])
 
     async def prefill(self, prompt: TurnPrompt, request: AppendRequest, terms: TurnTerms) -> TurnUsage:
         """Compute the KV of ``prompt``. The engine samples a token to do so, which is dropped.
@@ -173,6 +253,13 @@ class Turns:
             expected_token_ids=terms.expected_token_ids,
             logged_tokens=terms.logged_tokens,
         )
+
+
+def _secret_words(request: GenerateRequest | CompletionRequest) -> tuple[str, ...]:
+    """What makes the ids of a turn's calls; nothing for a turn that is never run again."""
+    if isinstance(request, CompletionRequest) or request.request_id is None:
+        return ()
+    return request.session_id, request.request_id
 
 
 def computed_before(kept_tokens: int) -> int:

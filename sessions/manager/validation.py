@@ -12,6 +12,7 @@ from ...server.engine.sampling_params import SamplingParams
 from ...server.text.messages import require_shallow
 from ...server.text.stop_strings import validate_stop_strings
 from ..errors import ContextOverflow, RequestError
+from ..keeping import PersistencePolicy
 from ..messages import Message, Tool
 from .requests import (
     CompletionRequest,
@@ -22,6 +23,8 @@ from .requests import (
     OpenSession,
     TextInput,
     TokenIdsInput,
+    ToolChoice,
+    ToolChoiceMode,
     ToolResultInput,
     TurnInput,
 )
@@ -79,8 +82,15 @@ def require_opening(request: OpenSession) -> None:
     """Raise RequestError unless such a session can be opened."""
     require_tenant(request.tenant)
     require_identifier(request.request_id, "request_id")
-    require_text(request.system or "", "system")
-    require_tools(request.tools)
+    require_opening_of(request.system, request.tools, request.persistence)
+
+
+def require_opening_of(system: str | None, tools: Sequence[Tool], persistence: PersistencePolicy | None) -> None:
+    """Raise RequestError unless a session can be about these."""
+    require_text(system or "", "system")
+    require_tools(tools)
+    if persistence is not None:
+        persistence.validate()
 
 
 def require_turn(request: GenerateRequest, engine: EngineReady) -> None:
@@ -96,6 +106,7 @@ def require_completion(request: CompletionRequest, engine: EngineReady) -> None:
     require_tenant(request.tenant)
     require_sampling(request.sampling, request.stop, engine)
     require_tools(request.tools)
+    require_tool_choice(request.tool_choice, request.tools)
     _require_template_arguments(request.template_arguments)
     require_input(request.prompt, engine, "messages" if isinstance(request.prompt, MessagesInput) else "prompt")
 
@@ -128,6 +139,17 @@ def require_tools(tools: Sequence[Tool], field: str = "tools") -> None:
         if not isinstance(name, str) or not name:
             raise RequestError("a tool has no name", field=f"{field}[{index}].function.name")
     _require_json(tools, field)
+
+
+def require_tool_choice(choice: ToolChoice, tools: Sequence[Tool], field: str = "tool_choice") -> None:
+    """Raise RequestError unless the tools that an answer must call are there."""
+    names = [tool["function"]["name"] for tool in tools]
+    if choice.name is not None and choice.mode is not ToolChoiceMode.REQUIRED:
+        raise RequestError("only a required tool has a name", field=f"{field}.name", remedy="set the mode to required")
+    if choice.name is not None and choice.name not in names:
+        raise RequestError(f"there is no tool {choice.name!r}", field=f"{field}.name", remedy="name one of the tools")
+    if choice.mode is ToolChoiceMode.REQUIRED and not names:
+        raise RequestError("a call is required, but there are no tools", field=field, remedy="send tools, or auto")
 
 
 def _require_json(value: object, field: str) -> None:

@@ -97,7 +97,7 @@ async def collected(events: Any) -> tuple[str, TurnFinished]:
         if isinstance(event, TextDelta):
             assert finished is None
             text.append(event.text)
-        else:
+        elif isinstance(event, TurnFinished):
             finished = event
     assert finished is not None
     return "".join(text), finished

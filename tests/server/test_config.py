@@ -31,7 +31,7 @@ def example(setting: Setting) -> tuple[str, str, object]:
         case "int":
             return "224", "224", 224  # a multiple of 16, for block_size
         case "float":
-            return "2.5", "2.5", 2.5
+            return "0.75", "0.75", 0.75
         case "list":
             return "a, b", '["a", "b"]', ("a", "b")
         case "path":

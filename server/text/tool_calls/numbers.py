@@ -11,6 +11,11 @@ from .deltas import AnswerPiece
 class ToolCallParser(Protocol):
     """Finds calls in a stream of text. What it says does not depend on how the text is cut into pieces."""
 
+    @property
+    def calls_read(self) -> int:
+        """How many calls, or lists of calls, were read to their end."""
+        ...
+
     def push(self, text: str) -> list[AnswerPiece]:
         """What became certain with this text."""
         ...

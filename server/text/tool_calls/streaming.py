@@ -21,6 +21,7 @@ class StreamingParser:
         self._feed = Feed()
         self._out: list[AnswerPiece] = []
         self._numbers = numbers
+        self.calls_read = 0
         self._after_call = False
         self._line_is_blank = True  # of the text told last
         self._reader: CallReader | None = None
@@ -103,6 +104,7 @@ class StreamingParser:
             self._reader = None
             self._feed.close_tap(tap)
         self._after_call = self._line_is_blank = True
+        self.calls_read += 1
         return True
 
     def _up_to(self, mark: str) -> Reading[None]:

@@ -93,7 +93,7 @@ class Engine:
         limit = time.monotonic() + 30
         while self.core.has_work:
             assert time.monotonic() < limit, "the engine wedged"
-            if self.core.only_loads:
+            if self.core.only_waits:
                 time.sleep(0.0005)  # a real thread loads
             for output in self.core.step():
                 tokens += output.token_ids

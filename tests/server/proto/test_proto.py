@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor import Descriptor, EnumDescriptor
 
-from sessile.server.proto import requests, responses
+from sessile.server.proto import events, keeping, policy, requests, responses, views
 from sessile.server.proto import session_pb2 as pb
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -65,13 +65,22 @@ def _check_enum(enum: EnumDescriptor) -> None:
 
 def test_translations_know_every_enum_value() -> None:
     from sessile.server.engine.messages import Priority
-    from sessile.sessions.manager import StopCause
+    from sessile.sessions.keeping import Persistence
+    from sessile.sessions.manager import HintVerdict, StopCause
     from sessile.sessions.messages import Role
     from sessile.sessions.session import SessionState
 
     assert set(requests._WIRE_ROLES) == set(Role)
     assert set(requests._WIRE_PRIORITIES) == set(Priority)
-    assert set(responses._WIRE_STATES) == set(SessionState)
+    assert set(views.WIRE_STATES) == set(SessionState)
     assert set(responses._WIRE_CAUSES) == set(StopCause)
+    assert set(policy.WIRE_PERSISTENCE) == set(Persistence)
+    assert set(keeping.WIRE_VERDICTS) == set(HintVerdict)
+    for enum, wired in (
+        (pb.Persistence, policy.PERSISTENCE),
+        (pb.HintOutcome, keeping.VERDICTS),
+        (pb.Tier, events.TIERS),
+    ):
+        assert set(enum.values()) - {0} == set(wired)
     for enum, wired in ((pb.Role, requests._ROLES), (pb.StopCause, responses._CAUSES)):
         assert set(enum.values()) - {0} == set(wired)

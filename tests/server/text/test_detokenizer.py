@@ -31,7 +31,8 @@ def test_pieces_make_up_the_sentencepiece_text(
 
 
 def check(tokenizer: Tokenizer, chunks: list[list[int]], skip_special: bool) -> None:
-    detokenizer = IncrementalDetokenizer(tokenizer, skip_special=skip_special)
+    shown = () if skip_special else tokenizer.special_texts
+    detokenizer = IncrementalDetokenizer(tokenizer, shown_special=shown)
     pieces = [detokenizer.push(chunk) for chunk in chunks] + [detokenizer.flush()]
     whole = [token_id for chunk in chunks for token_id in chunk]
     assert "".join(pieces) == tokenizer.decode(whole, skip_special=skip_special)

@@ -152,14 +152,14 @@ async def test_tool_choice_none_hides_the_tools(client, stage, chat_body):
 
 
 async def test_fields_without_effect_are_reported(client, chat_body):
-    body = chat_body | {"user": "u", "metadata": {"a": "b"}, "store": None, "parallel_tool_calls": True}
+    body = chat_body | {"user": "u", "metadata": {"a": "b"}, "store": None, "verbosity": "low"}
     response = await client.post(CHAT, json=body)
     assert response.status_code == 200
     assert set(response.headers["x-sessile-ignored"].split(", ")) == {
         "user",
         "metadata",
         "store",
-        "parallel_tool_calls",
+        "verbosity",
     }
     assert "x-sessile-ignored" not in (await client.post(CHAT, json=chat_body)).headers
 

@@ -115,9 +115,15 @@ def test_the_plan_is_the_best_of_all_places_to_stop(sources: list[Source], rest:
     best = min(load * (1 + margin) + compute for load, compute in map(seconds, range(first, len(tiers) + 1)))
     assert plan.load_s * (1 + margin) + plan.compute_s == pytest.approx(best)
     assert plan.saved_s >= -1e-9
-    decided = cost.decisions
-    assert sum(decided.loaded.values()) == plan.num_blocks - first
-    assert sum(decided.recomputed.values()) == len(tiers) - plan.num_blocks
+    assert not cost.decisions.loaded and not cost.decisions.recomputed, "a plan is not a decision"
+
+
+def test_decisions_are_counted_by_tier() -> None:
+    cost = model()
+    cost.count_loads([Source(Tier.HOST, 3), Source(Tier.DISK, 2)], [Source(Tier.DISK, 4)])
+    cost.count_loads([Source(Tier.HOST, 1)], [])
+    assert cost.decisions.loaded == {Tier.HOST: 4, Tier.DISK: 2}
+    assert cost.decisions.recomputed == {Tier.DISK: 4}
 
 
 def test_a_hit_in_a_slow_tier_that_loses_to_computing_is_not_loaded():

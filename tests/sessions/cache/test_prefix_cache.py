@@ -7,6 +7,7 @@ tuple. So a block that was shared, copied, swapped or evicted wrongly shows as a
 from __future__ import annotations
 
 import dataclasses
+import time
 
 from cache_keys import block_keys
 from hypothesis import settings
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
 from sessile.sessions.cache.block_pool import BlockPool
+from sessile.sessions.cache.path_ends import PathEnds
 from sessile.sessions.cache.prefix_cache import PrefixCache, SequenceBlocks
 from sessile.sessions.cache.radix_tree import RadixTree
 from sessile.sessions.cache.token_key import pack_tokens
@@ -39,7 +41,7 @@ class CacheMachine(RuleBasedStateMachine):
         super().__init__()
         self.pool = BlockPool(self.num_blocks)
         self.tree = RadixTree(self.pool, BLOCK_SIZE)
-        self.cache = PrefixCache(self.pool, self.tree, block_keys(BLOCK_SIZE))
+        self.cache = PrefixCache(self.pool, self.tree, block_keys(BLOCK_SIZE), PathEnds(self.tree, time.monotonic, 0))
         self.memory: dict[tuple[int, int], tuple[str, tuple[int, ...]]] = {}
         self.live: list[Running] = []
         self.cached: set[tuple[str, tuple[int, ...]]] = set()  # prefixes that the tree was given
@@ -146,7 +148,7 @@ TestFullPool.settings = settings(max_examples=100, stateful_step_count=40, deadl
 def test_a_prompt_that_fills_the_pool_does_without_a_copy() -> None:
     pool = BlockPool(3)
     tree = RadixTree(pool, BLOCK_SIZE)
-    cache = PrefixCache(pool, tree, block_keys(BLOCK_SIZE))
+    cache = PrefixCache(pool, tree, block_keys(BLOCK_SIZE), PathEnds(tree, time.monotonic, 0))
     tokens = list(range(3 * BLOCK_SIZE))
     held, _ = cache.admit(cache.match("", b""), len(tokens), 0)
     cache.release(held, pack_tokens(tokens), len(tokens))

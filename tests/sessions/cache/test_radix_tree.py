@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import random
+import time
 
 import pytest
 from cache_keys import block_keys
 
 from sessile.sessions.cache.block_pool import BlockPool
+from sessile.sessions.cache.path_ends import PathEnds
 from sessile.sessions.cache.prefix_cache import PrefixCache
 from sessile.sessions.cache.radix_tree import RadixTree
 from sessile.sessions.cache.token_key import common_prefix_tokens, pack_tokens, unpack_tokens
@@ -19,7 +21,7 @@ BLOCK_SIZE = 16
 def make(num_blocks: int = 1000) -> tuple[BlockPool, RadixTree, PrefixCache]:
     pool = BlockPool(num_blocks)
     tree = RadixTree(pool, BLOCK_SIZE)
-    return pool, tree, PrefixCache(pool, tree, block_keys(BLOCK_SIZE))
+    return pool, tree, PrefixCache(pool, tree, block_keys(BLOCK_SIZE), PathEnds(tree, time.monotonic, 0))
 
 
 def cache_tokens(cache: PrefixCache, tokens: list[int], salt: str = "") -> None:

@@ -41,7 +41,7 @@ async def test_a_conversation_grows_by_its_new_messages(bench: Bench) -> None:
 
 async def test_sampled_tokens_are_replayed(bench: Bench) -> None:
     """Qwen3.8 #131, MTPLX #121: no template and no tokenizer touches an answer again."""
-    bench.tokenizer = byte_tokenizer("<think>")
+    bench.tokenizer = byte_tokenizer("<|mind|>")
     bench.engine = ScriptedEngine(vocab_size=259)
     bench.template = chatml_template(FORGETFUL)
     bench.restart()

@@ -64,7 +64,7 @@ async def test_the_log_is_the_conversation(bench: Bench) -> None:
 
 async def test_sampled_tokens_are_never_rendered_again(bench: Bench) -> None:
     """An answer whose tokens no tokenizer would make of its text is replayed as it was sampled."""
-    bench.tokenizer = byte_tokenizer("<think>")
+    bench.tokenizer = byte_tokenizer("<|mind|>")
     bench.engine = ScriptedEngine(vocab_size=259)
     bench.restart()
     session = await bench.open()
@@ -72,7 +72,7 @@ async def test_sampled_tokens_are_never_rendered_again(bench: Bench) -> None:
     text, _ = await bench.say(session.session_id, "hi")
     assert text == "ab"
     await bench.say(session.session_id, "more")
-    assert bench.shown(bench.engine.submitted[1].token_ids).count("<think>ab<|im_end|>\n<|im_start|>user\nmore") == 1
+    assert bench.shown(bench.engine.submitted[1].token_ids).count("<|mind|>ab<|im_end|>\n<|im_start|>user\nmore") == 1
 
 
 async def test_append_then_answer(bench: Bench) -> None:

@@ -1,0 +1,469 @@
+"""Plans steps: which tokens of which turns.
+
+There are no phases: a step is one budget of tokens. Running decodes come first, one token each, then drafts for them;
+then chunks of prompts, the most urgent first, whether they run already or wait to start. A turn that waits holds no
+blocks, so those that run can always go on: when the pool has none left, the turn that is last in order gives its blocks
+to the tree and waits again. Drafts take only what is left over: they preempt nobody.
+
+A turn whose prefix is in a lower tier is admitted and *loads*: it has its blocks, but takes no part in steps until the
+I/O thread has filled them, or has given up; then it computes the rest.
+"""
+
+from __future__ import annotations
+
+import bisect
+import collections
+import dataclasses
+import math
+from collections.abc import Callable, Iterable
+
+from ....sessions.cache.prefix_cache import PrefixCache
+from ....sessions.cache.radix_node import Match
+from ....sessions.cache.tiers import Tier
+from ..engine_config import EngineConfig
+from ..kv_transfer import BlockLoad, FinishedLoad, KVTransfer, LoadDecision
+from ..messages import FinishReason, Priority, QueueStats
+from ..prompt_accounts import PromptAccounts
+from ..sequence import Sequence, SequenceState
+from ..speculation.drafter import Drafter, DraftRequest
+from .fair_shares import FairShares
+from .in_flight import InFlightPrefixes
+from .plan import Chunk, StepPlan
+from .queue_counts import QueueCounts
+from .stall_bound import StallBound
+from .step_budget import StepBudget
+from .step_time import StepTimeModel
+from .turn_blocks import Taken, TurnBlocks
+from .urgency import ClassPatience, Urgency, due_at
+from .waiting_turns import WaitingTurns
+
+SPARE_BLOCKS_A_TURN = 4  # that what is loaded ahead leaves to each turn that runs
+EXAMINED_A_STEP = 64  # waiting turns that one step looks at, at most
+
+
+def _rank(sequence: Sequence) -> tuple[int, int]:
+    return sequence.turn.priority, sequence.order
+
+
+class Scheduler:
+    """Alone owns which turns wait, load and run. ``transfer`` None: there are no tiers below the device's."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        cache: PrefixCache,
+        accounts: PromptAccounts,
+        clock: Callable[[], float],
+        transfer: KVTransfer | None = None,
+        drafter: Drafter | None = None,
+    ) -> None:
+        self._config = config
+        self._drafter = drafter
+        self._cache = cache
+        self._accounts = accounts
+        self._blocks = TurnBlocks(cache, accounts, transfer)
+        self._transfer = transfer
+        self._clock = clock
+        self._patience = ClassPatience.of(config)
+        self._shares = [FairShares() for _ in Priority]
+        self._waiting = WaitingTurns(self._patience, self._shares)
+        self._running: list[Sequence] = []  # by rank
+        self._loading: dict[Sequence, BlockLoad] = {}  # those ended meanwhile only wait for the I/O thread
+        self._in_flight = InFlightPrefixes()
+        self._did_not_fit: Sequence | None = None  # when it was tried last; nothing was given back since
+        self._times = StepTimeModel()
+        self._bound = StallBound(
+            self._times,
+            config.max_stall_ms / 1000 if config.max_stall_ms else math.inf,
+            config.max_prefill_tokens_while_decoding or config.max_batch_tokens,
+        )
+        self._counts = QueueCounts()
+        self._examined = 0  # in this step
+        self.num_preemptions = 0
+
+    @property
+    def running(self) -> tuple[Sequence, ...]:
+        return tuple(self._running)
+
+    @property
+    def waiting(self) -> tuple[Sequence, ...]:
+        return tuple(self._waiting)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def loading(self) -> tuple[Sequence, ...]:
+        return tuple(self._loading)
+
+    @property
+    def prefill_tokens_per_s(self) -> float:
+        """Recent speed, while there are prompts to compute."""
+        return self._counts.prefill_tokens_per_s
+
+    @property
+    def turn_s(self) -> float:
+        """Recent mean of the seconds from a turn's start to its end."""
+        return self._counts.turn_s
+
+    def queues(self) -> tuple[QueueStats, ...]:
+        """What waits and waited, by class."""
+        return self._counts.by_class(self._waiting)
+
+    def served_tokens(self, tenant: str, priority: Priority) -> float:
+        """What counts against ``tenant`` in a class; only differences between tenants mean anything."""
+        return self._shares[priority].served(tenant)
+
+    def add(self, sequence: Sequence) -> None:
+        """Let a turn wait for its first step."""
+        sequence.cached_on_arrival = self._wait(sequence)
+
+    def schedule(self) -> StepPlan:
+        """Plan the next step, admitting and preempting turns as needed. An empty plan: nothing can be done."""
+        now = self._clock()
+        self._examined = 0
+        self._take_finished_loads()
+        plan = StepPlan(expired=self._waiting.expired(now))
+        for sequence in plan.expired:
+            self._counts.note_expiry(sequence, now)
+            self.finish(sequence, FinishReason.EXPIRED)
+        self._waiting.lift(now)
+        self._clear_the_way(plan, now)
+        budget = StepBudget(self._config.max_batch_tokens, self._bound)
+        self._plan_decodes(plan)
+        self._add_drafts(plan)
+        for chunk in plan.chunks:
+            budget.add_decode(chunk)
+        self._plan_prefills(plan, budget, now)
+        plan.work = budget.work
+        plan.predicted_s = self._times.predict(budget.work)
+        return plan
+
+    def complete(self, plan: StepPlan) -> dict[Sequence, list[int]]:
+        """Note that ``plan`` was computed and give full blocks to the tree. Drafts are not taken for computed yet: what
+        follows is ``accept`` for each sequence that got tokens.
+
+        Returns the sequences that go on with other blocks, since the tree had the same tokens already, and the indices
+        of these blocks.
+        """
+        replaced: dict[Sequence, list[int]] = {}
+        for chunk in plan.chunks:
+            sequence = chunk.sequence
+            sequence.num_computed = chunk.start + chunk.num_own_tokens
+            changed = self._blocks.commit(sequence)
+            if changed:
+                replaced[sequence] = changed
+            self._let_go(self._in_flight.advance(sequence, sequence.num_computed // self._blocks.block_size))
+        return replaced
+
+    def accept(self, sequence: Sequence) -> bool:
+        """Note that the tokens which ``sequence`` got in a step, all but the last one, were computed in it as drafts.
+
+        Rejected drafts leave nothing: their KV is behind what is computed, and blocks reserved for them are given back.
+        Returns whether there were such blocks.
+        """
+        held = sequence.held
+        assert held is not None
+        sequence.num_computed = sequence.num_tokens - 1
+        self._charge(sequence, sequence.num_tokens)
+        return self._cache.shrink(held, sequence.num_tokens)
+
+    def observe(self, plan: StepPlan, seconds: float) -> None:
+        """The step of ``plan`` took ``seconds``: what is predicted next learns from it."""
+        self._bound.observe(plan.work, plan.predicted_s, seconds)
+        self._times.observe(plan.work, seconds)
+        self._counts.note_prefill(plan.work.prefill_tokens, seconds)
+
+    def finish(self, sequence: Sequence, reason: FinishReason) -> None:
+        """End a turn, running or waiting; what it computed stays cached. One that loads gives its blocks back when the
+        I/O thread, which still writes to them, is done."""
+        sequence.finish_reason = reason
+        match sequence.state:
+            case SequenceState.LOADING:
+                self._note_load_s(sequence)
+                return
+            case SequenceState.RUNNING:
+                self._stop_running(sequence)
+            case SequenceState.WAITING:
+                self._waiting.remove(sequence)
+                self._in_flight.leave(sequence)
+            case SequenceState.FINISHED:
+                raise AssertionError("a turn ends once")
+        self._forget(sequence)
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError unless all turns are where they say. For tests: visits everything."""
+        self._in_flight.check_integrity()
+        assert all(each.held is None for each in self._waiting), "a turn that waits holds blocks"
+        assert all(each.held is not None for each in (*self._running, *self._loading)), "a turn runs without blocks"
+
+    def plan_load(self, sequence: Sequence) -> tuple[Match, LoadDecision]:
+        """What a sequence that does not wait yet would find on the device, and load."""
+        return self._blocks.plan(sequence)
+
+    def load_ahead(self, sequence: Sequence) -> BlockLoad | None:
+        """Let a sequence load what the lower tiers have of it, and then end: it takes no part in steps. None: there is
+        nothing to load, or no room that others do not need."""
+        busy = len(self._running) + len(self._loading)
+        if not self._has_a_place or len(self._waiting):
+            return None
+        load = self._blocks.take_ahead(sequence, SPARE_BLOCKS_A_TURN * (busy + 1))
+        if load is None:
+            return None
+        sequence.state, sequence.finish_reason = SequenceState.LOADING, FinishReason.LENGTH
+        sequence.load_started = self._clock()
+        self._in_flight.begin(sequence, sequence.content_keys, sequence.num_computed // self._blocks.block_size)
+        self._loading[sequence] = load
+        return load
+
+    def note_room(self) -> None:
+        """Blocks became available otherwise than by a turn's end: one that did not fit may fit now."""
+        self._did_not_fit = None
+
+    # -- planning -------------------------------------------------------------------------------------------------
+
+    def _plan_decodes(self, plan: StepPlan) -> None:
+        spare = self._config.max_batch_tokens - len(self._running)  # for what grammars forced
+        for sequence in self.running:
+            if sequence.state is SequenceState.RUNNING and sequence.is_decoding and self._make_room(sequence, plan):
+                forced = min(sequence.num_uncomputed - 1, spare)
+                spare -= forced
+                plan.chunks.append(Chunk(sequence, sequence.num_computed, 1 + forced))
+
+    def _add_drafts(self, plan: StepPlan) -> None:
+        """Put drafts behind the decodes of ``plan``, as far as tokens and blocks are left over for them."""
+        budget = self._config.max_batch_tokens - plan.num_tokens
+        if self._drafter is None or not plan.chunks:
+            return
+        requests = [
+            DraftRequest(chunk.sequence, max(0, chunk.sequence.num_tokens_left - 1) if chunk.reaches_end else 0)
+            for chunk in plan.chunks
+        ]
+        for index, drafts in enumerate(self._drafter.draft(requests, budget)):
+            chunk = plan.chunks[index]
+            drafts = self._fit(chunk.sequence, drafts[: min(max(0, budget), requests[index].most)])
+            if drafts:
+                plan.chunks[index] = dataclasses.replace(
+                    chunk, num_tokens=chunk.num_tokens + len(drafts), drafts=drafts
+                )
+                budget -= len(drafts)
+
+    def _fit(self, sequence: Sequence, drafts: tuple[int, ...]) -> tuple[int, ...]:
+        """Reserve the blocks of ``drafts`` too; where the pool cannot give them, only those that fit are returned."""
+        held = sequence.held
+        assert held is not None
+        if self._cache.grow(held, sequence.num_tokens + len(drafts)):
+            return drafts
+        return drafts[: len(held.block_ids) * self._cache.block_size - sequence.num_tokens]
+
+    def _plan_prefills(self, plan: StepPlan, budget: StepBudget, now: float) -> None:
+        """Fill what is left of the step with chunks, the most urgent first; turns start where it is their turn."""
+        prefills = sorted((self._urgency(each, now), each) for each in self._running if not each.is_decoding)
+        prefills.reverse()
+        while budget.has_room:
+            waits = self._next_to_start()
+            if waits is not None and (not prefills or self._waiting.urgency(waits) < prefills[-1][0]):
+                self._start(waits, plan, now)
+                sequence = waits
+            elif prefills:
+                sequence = prefills.pop()[1]
+            else:
+                return
+            if sequence.state is SequenceState.RUNNING:
+                self._plan_chunk(sequence, plan, budget)
+
+    def _plan_chunk(self, sequence: Sequence, plan: StepPlan, budget: StepBudget) -> None:
+        num_tokens = budget.take_prefill(sequence)
+        if num_tokens:
+            plan.chunks.append(Chunk(sequence, sequence.num_computed, num_tokens))
+
+    def _urgency(self, sequence: Sequence, now: float) -> Urgency:
+        """Of a turn that runs: the less is left to compute, the sooner it is due."""
+        left_s = self._times.prefill_s(sequence.num_uncomputed, sequence.num_computed)
+        own = Urgency(self._patience.level(sequence, now), due_at(sequence, left_s), sequence.order)
+        return self._in_flight.urgency(sequence, own)
+
+    # -- waiting and starting -------------------------------------------------------------------------------------
+
+    def _wait(self, sequence: Sequence) -> int:
+        """Let a turn wait; returns how many of its tokens are cached on the device."""
+        cached = self._blocks.look_up(sequence)
+        num_uncached = sequence.num_tokens - cached - self._blocks.num_in_lower_tiers(sequence, cached)
+        work_s = self._times.prefill_s(num_uncached, sequence.num_tokens - num_uncached)
+        self._waiting.add(sequence, due_at(sequence, work_s), num_uncached, self._clock())
+        return cached
+
+    def _next_to_start(self) -> Sequence | None:
+        """The turn that waits and is to start next; None if there is none that can. On the way to it, turns whose
+        prefix is being computed right now are put aside until it is there."""
+        self._let_late_ones_go()
+        while self._has_a_place and self._examined < EXAMINED_A_STEP:
+            sequence = self._waiting.first()
+            if sequence is None or sequence is self._did_not_fit:
+                return None
+            self._examined += 1
+            found = self._in_flight.find(sequence.content_keys, self._blocks.num_cached_blocks(sequence))
+            if found is None:
+                return sequence
+            self._in_flight.follow(sequence, self._waiting.urgency(sequence), *found)
+            self._waiting.park(sequence)
+        return None
+
+    @property
+    def _has_a_place(self) -> bool:
+        return len(self._running) + len(self._loading) < self._config.max_sequences
+
+    def _start(self, sequence: Sequence, plan: StepPlan, now: float) -> None:
+        """Move a turn from waiting to running, or to loading, with what the cache has of it. If the pool has no room it
+        goes on waiting, and so do those behind it."""
+        taken = self._blocks.take(sequence, spare_blocks=len(self._running) + len(self._loading))
+        while taken is None and not self._running and not self._loading and self._blocks.make_way():
+            taken = self._blocks.take(sequence, spare_blocks=0)
+        if taken is None:
+            self._did_not_fit = sequence
+            return
+        level = self._waiting.urgency(sequence).level
+        self._shares[level].choose(sequence.turn.tenant)
+        self._waiting.remove(sequence)
+        sequence.charged_level = level
+        if sequence.admitted is None:
+            sequence.admitted = now
+            self._counts.note_start(sequence, now)
+        self._begin(sequence, taken, plan, now)
+
+    def _begin(self, sequence: Sequence, taken: Taken, plan: StepPlan, now: float) -> None:
+        if taken.copy is not None:
+            plan.copies.append(taken.copy)
+        self._in_flight.begin(sequence, sequence.content_keys, sequence.num_computed // self._blocks.block_size)
+        if taken.load is not None:
+            sequence.state = SequenceState.LOADING
+            sequence.load_started = now
+            self._loading[sequence] = taken.load
+            plan.loads.append(taken.load)
+        else:
+            self._run(sequence, sequence.num_computed, {})
+
+    def _run(self, sequence: Sequence, num_matched: int, loaded: dict[Tier, int]) -> None:
+        """Let an admitted turn take part in steps."""
+        sequence.state = SequenceState.RUNNING
+        bisect.insort(self._running, sequence, key=_rank)
+        sequence.num_charged = max(sequence.num_charged, sequence.num_computed)
+        self._charge(sequence, sequence.num_tokens)
+        self._accounts.count(sequence, num_matched, loaded)
+
+    def _charge(self, sequence: Sequence, num_tokens: int) -> None:
+        """The first ``num_tokens`` of ``sequence`` count against its tenant; each counts once."""
+        if num_tokens > sequence.num_charged:
+            self._shares[sequence.charged_level].charge(sequence.turn.tenant, num_tokens - sequence.num_charged)
+            sequence.num_charged = num_tokens
+
+    # -- loads ----------------------------------------------------------------------------------------------------
+
+    def _take_finished_loads(self) -> None:
+        for load in self._transfer.finished() if self._transfer is not None else ():
+            self._end_load(load)
+
+    def _end_load(self, load: FinishedLoad) -> None:
+        """What was loaded is like what was computed; the turn goes on from there."""
+        sequence = load.sequence
+        del self._loading[sequence]
+        num_matched = sequence.num_computed
+        sequence.num_computed += load.num_tokens
+        if sequence.finish_reason is not None:
+            self._give_back(sequence)
+            self._forget(sequence)
+            return
+        self._note_load_s(sequence)
+        self._blocks.commit(sequence)
+        self._run(sequence, num_matched, load.tokens)
+        self._let_go(self._in_flight.advance(sequence, sequence.num_computed // self._blocks.block_size))
+
+    def _note_load_s(self, sequence: Sequence) -> None:
+        """Loads of the prompt alone: one after a preemption is a part of the seconds of decoding."""
+        if sequence.first_token is None:
+            sequence.load_s += self._clock() - sequence.load_started
+
+    def _let_late_ones_go(self) -> None:
+        """Nobody waits for a load that should have ended."""
+        for sequence, load in self._loading.items():
+            if self._transfer is not None and self._transfer.is_late(load):
+                self._let_go(self._in_flight.end(sequence))
+
+    def _let_go(self, followers: Iterable[Sequence]) -> None:
+        """Put turns back into the order: what they waited for is there, or will not come."""
+        for follower in followers:
+            self._waiting.unpark(follower, self._clock())
+
+    # -- giving back ----------------------------------------------------------------------------------------------
+
+    def _make_room(self, sequence: Sequence, plan: StepPlan) -> bool:
+        """Reserve the blocks of all tokens of ``sequence``; False if it was preempted itself."""
+        while not self._blocks.grow(sequence, sequence.num_tokens):
+            if len(self._running) == 1 and self._blocks.make_way():
+                continue
+            victim = self._running[-1]
+            self._preempt(victim, plan)
+            if victim is sequence:
+                return False
+        return True
+
+    def _clear_the_way(self, plan: StepPlan, now: float) -> None:
+        """Preempt a turn if one that waits has more right to run and cannot start."""
+        waits = self._waiting.first() if self._running else None
+        if waits is None:
+            self._did_not_fit = self._did_not_fit if self._running or self._loading else None
+        elif waits is self._did_not_fit:
+            self._preempt_if(self._offline_victim(waits, now), plan)
+        elif not self._has_a_place:
+            self._preempt_if(self._offline_victim(waits, now) or self._unfair_victim(waits, now), plan)
+
+    def _preempt_if(self, victim: Sequence | None, plan: StepPlan) -> None:
+        if victim is not None:
+            self._preempt(victim, plan)
+
+    def _offline_victim(self, waits: Sequence, now: float) -> Sequence | None:
+        """A batch turn: it only fills what others leave."""
+        if self._waiting.urgency(waits).level >= Priority.BATCH:
+            return None
+        batch = (each for each in reversed(self._running) if self._patience.level(each, now) >= Priority.BATCH)
+        return next(batch, None)
+
+    def _unfair_victim(self, waits: Sequence, now: float) -> Sequence | None:
+        """The last turn of a tenant that runs two more than the tenant of ``waits``, and was served more."""
+        level, tenant = self._waiting.urgency(waits).level, waits.turn.tenant
+        places = collections.Counter(each.turn.tenant for each in self._running)
+        most, count = places.most_common(1)[0]
+        shares = self._shares[level]
+        if count - places[tenant] < 2 or shares.served(most) <= shares.served(tenant):
+            return None
+        theirs = (each for each in reversed(self._running) if each.turn.tenant == most)
+        return next((each for each in theirs if self._patience.level(each, now) >= level), None)
+
+    def _preempt(self, sequence: Sequence, plan: StepPlan) -> None:
+        self._stop_running(sequence)
+        plan.preempted.append(sequence)
+        sequence.state = SequenceState.WAITING
+        sequence.num_computed = 0
+        sequence.preemptions += 1
+        self.num_preemptions += 1
+        self._wait(sequence)
+
+    def _stop_running(self, sequence: Sequence) -> None:
+        self._running.remove(sequence)
+        not_computed = sequence.num_charged - sequence.num_computed
+        if not_computed > 0:
+            sequence.num_charged = sequence.num_computed
+            self._shares[sequence.charged_level].charge(sequence.turn.tenant, -not_computed)
+            self._waiting.served_less(sequence.turn.tenant)
+        self._give_back(sequence)
+
+    def _give_back(self, sequence: Sequence) -> None:
+        self._blocks.give_back(sequence)
+        self._did_not_fit = None
+        self._let_go(self._in_flight.end(sequence))
+
+    def _forget(self, sequence: Sequence) -> None:
+        """A turn has ended."""
+        sequence.state = SequenceState.FINISHED
+        self._counts.note_end(sequence, self._clock())
