@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...sessions.manager.requests import CompletionRequest, TurnEvent
+from ...sessions.manager.requests import CompletionEvent, CompletionRequest
 from ..engine.client import EngineState
 from ..engine.messages import EngineReady, EngineStats
 from .http_config import HttpConfig
@@ -17,8 +17,8 @@ from .writers import TokenBytes
 class Turns(Protocol):
     """What HTTP asks of the session manager."""
 
-    def complete(self, request: CompletionRequest) -> AsyncIterator[TurnEvent]:
-        """A turn without a session. Closing the iterator aborts it."""
+    def complete(self, request: CompletionRequest) -> AsyncIterator[CompletionEvent]:
+        """A turn of a client that names no session. Closing the iterator aborts it."""
         ...
 
 

@@ -9,18 +9,23 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
-import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ...sessions.errors import EngineError, SessileError
-from ...sessions.manager.requests import TextDelta, TurnDelta, TurnEvent, TurnFinished
-from .errors import error_body
+from ...sessions.manager.requests import (
+    CompletionEvent,
+    TextDelta,
+    TurnBegun,
+    TurnDelta,
+    TurnEvent,
+    TurnFinished,
+)
 from .metrics import TurnMeter
-from .writers import DONE, TurnWriter
+from .writers import TurnWriter
 
 logger = logging.getLogger(__name__)
-_encode = msgspec.json.Encoder().encode
+SESSION_HEADER = "x-sessile-session"
 
 
 class TurnAnswer(Response):
@@ -28,7 +33,7 @@ class TurnAnswer(Response):
 
     def __init__(
         self,
-        events: AsyncIterator[TurnEvent],
+        events: AsyncIterator[CompletionEvent],
         writer: TurnWriter,
         meter: TurnMeter,
         headers: Mapping[str, str],
@@ -65,8 +70,19 @@ class TurnAnswer(Response):
                 await self._events.aclose()
             self._meter.ended("cancelled")
 
-    async def _answer(self, events: AsyncIterator[TurnEvent], send: Send) -> None:
+    async def _answer(self, events: AsyncIterator[CompletionEvent], send: Send) -> None:
         raise NotImplementedError
+
+    async def _first(self, events: AsyncIterator[CompletionEvent]) -> TurnEvent:
+        """The first event that says something; the one before it names the session."""
+        event = await anext(events)
+        if isinstance(event, TurnBegun):
+            if event.session_id:
+                self.headers[SESSION_HEADER] = event.session_id
+            self._writer.begun(event)
+            event = await anext(events)
+        assert not isinstance(event, TurnBegun)
+        return event
 
     def _count(self, delta: TurnDelta) -> None:
         if isinstance(delta, TextDelta):
@@ -81,8 +97,8 @@ class StreamedTurn(TurnAnswer):
 
     media_type = "text/event-stream"
 
-    async def _answer(self, events: AsyncIterator[TurnEvent], send: Send) -> None:
-        event = await anext(events)
+    async def _answer(self, events: AsyncIterator[CompletionEvent], send: Send) -> None:
+        event = await self._first(events)
         await self._start(send)
         opening = self._writer.opening()
         try:
@@ -92,13 +108,13 @@ class StreamedTurn(TurnAnswer):
                 if piece:
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
                     opening = b""
-                event = await anext(events)
+                event = await _next(events)
             _refuse_aborted(event)
             self._meter.finished(event)
             last = opening + self._writer.closing(event)
         except SessileError as error:
             self._meter.failed(error)
-            last = opening + b"data: " + _encode(error_body(error)) + b"\n\n" + DONE
+            last = opening + self._writer.failed(error)
         await send({"type": "http.response.body", "body": last, "more_body": False})
 
 
@@ -107,18 +123,24 @@ class WholeTurn(TurnAnswer):
 
     media_type = "application/json"
 
-    async def _answer(self, events: AsyncIterator[TurnEvent], send: Send) -> None:
+    async def _answer(self, events: AsyncIterator[CompletionEvent], send: Send) -> None:
         deltas: list[TurnDelta] = []
-        event = await anext(events)
+        event = await self._first(events)
         while not isinstance(event, TurnFinished):
             self._count(event)
             deltas.append(event)
-            event = await anext(events)
+            event = await _next(events)
         _refuse_aborted(event)
         self._meter.finished(event)
         body = self._writer.whole(deltas, event)
         await self._start(send)
         await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+async def _next(events: AsyncIterator[CompletionEvent]) -> TurnEvent:
+    event = await anext(events)
+    assert not isinstance(event, TurnBegun)
+    return event
 
 
 def _refuse_aborted(finished: TurnFinished) -> None:

@@ -14,7 +14,8 @@ from typing import Protocol
 
 import msgspec
 
-from ...sessions.manager.requests import TextDelta, TurnDelta, TurnFinished
+from ...sessions.errors import SessileError
+from ...sessions.manager.requests import TextDelta, TurnBegun, TurnDelta, TurnFinished
 from ..engine.messages import FinishReason, TokenLogprobs
 from ..text.tool_calls import MalformedCall, ReasoningDelta, ToolCallArguments, ToolCallStarted
 from .answers import (
@@ -36,6 +37,7 @@ from .answers import (
     Usage,
     usage_of,
 )
+from .errors import error_body
 
 _encode = msgspec.json.Encoder().encode
 DONE = b"data: [DONE]\n\n"
@@ -69,6 +71,10 @@ class TurnHead:
 class TurnWriter(Protocol):
     """Bytes of one answer. ``delta`` may be empty bytes: nothing to send yet."""
 
+    def begun(self, begun: TurnBegun) -> None:
+        """Take note of what is known before the first delta."""
+        ...
+
     def opening(self) -> bytes:
         """What comes before the first delta of a stream."""
         ...
@@ -79,6 +85,10 @@ class TurnWriter(Protocol):
 
     def closing(self, finished: TurnFinished) -> bytes:
         """The last events of a stream."""
+        ...
+
+    def failed(self, error: SessileError) -> bytes:
+        """The last events of a stream that breaks off."""
         ...
 
     def whole(self, deltas: Sequence[TurnDelta], finished: TurnFinished) -> bytes:
@@ -101,6 +111,12 @@ class _StreamWriter:
         }
         self._start = b"data: " + _encode(start)[:-1] + b',"choices":['
         self._end = b',"usage":null}\n\n' if head.include_usage else b"}\n\n"
+
+    def begun(self, begun: TurnBegun) -> None:
+        """Nothing of it is told in OpenAI's chunks."""
+
+    def failed(self, error: SessileError) -> bytes:
+        return b"data: " + _encode(error_body(error)) + b"\n\n" + DONE
 
     def _chunk(self, choice: bytes) -> bytes:
         return self._start + choice + b"]" + self._end
