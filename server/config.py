@@ -19,6 +19,7 @@ from msgspec import Meta
 from ..sessions.errors import ConfigError
 from ..sessions.keeping import Persistence, PersistencePolicy
 from .engine.engine_config import EngineConfig
+from .identity.auth_config import AuthConfig, TlsConfig
 from .settings import ENVIRONMENT_PREFIX, Setting, settings_of, suggest
 from .text.answer_format import TextConfig
 from .text.grammar_config import GrammarConfig
@@ -121,6 +122,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     http: HttpConfig = msgspec.field(default_factory=HttpConfig)
     grpc: GrpcConfig = msgspec.field(default_factory=GrpcConfig)
     grammar: GrammarConfig = msgspec.field(default_factory=GrammarConfig)
+    auth: Annotated[AuthConfig, Meta(extra={"prefix": ""})] = msgspec.field(default_factory=AuthConfig)
+    tls: TlsConfig = msgspec.field(default_factory=TlsConfig)
     log: LogConfig = msgspec.field(default_factory=LogConfig)
 
     def validate(self) -> None:

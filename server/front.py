@@ -19,6 +19,9 @@ from ..sessions.store import SessionStore
 from .command_line import installed_version
 from .config import ServerConfig
 from .engine.client import EngineClient
+from .identity.access import Access
+from .identity.certificates import Certificates
+from .identity.reload import CertificateWatch
 from .model.source import ModelSource
 from .rpc.rpc_server import RpcServer
 from .text.chat_template import ChatTemplate
@@ -47,6 +50,7 @@ async def start_front(
     source: ModelSource,
     engine: EngineClient,
     listener: socket.socket,
+    access: Access,
     check_admission: Callable[[], None],
     stack: contextlib.AsyncExitStack,
 ) -> Front:
@@ -79,12 +83,15 @@ async def start_front(
         token_bytes=tokenizer.token_bytes,
         served=served,
         http=config.http,
+        gate=access.gate,
         check_admission=check_admission,
         version=installed_version(),
         started_at=time.time(),
     )
-    await stack.enter_async_context(serve_http(parts, listener, config))
-    rpc = RpcServer(manager, host=config.server.host, port=config.grpc.port)
+    await stack.enter_async_context(serve_http(parts, listener, config, access.certificates))
+    rpc = RpcServer(
+        manager, access.gate, host=config.server.host, port=config.grpc.port, certificates=access.certificates
+    )
     grpc_port = await rpc.start()
     stack.push_async_callback(rpc.stop, LAST_WORDS_S)
     return Front(manager, rpc, served, grpc_port)
@@ -99,8 +106,11 @@ class _HttpServer(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serve_http(parts: WebParts, listener: socket.socket, config: ServerConfig) -> AsyncIterator[None]:
+async def serve_http(
+    parts: WebParts, listener: socket.socket, config: ServerConfig, certificates: Certificates | None
+) -> AsyncIterator[None]:
     """Answer HTTP on ``listener`` until the end of the context."""
+    context = None if certificates is None else certificates.ssl_context()
     server = _HttpServer(
         uvicorn.Config(
             create_app(parts),
@@ -112,12 +122,20 @@ async def serve_http(parts: WebParts, listener: socket.socket, config: ServerCon
             server_header=False,
             backlog=config.http.backlog,
             timeout_graceful_shutdown=LAST_WORDS_S,
+            ssl_context_factory=None if context is None else lambda _config, _default: context,
         )
     )
     serving = asyncio.ensure_future(server.serve([listener]))
+    watching = (
+        None
+        if certificates is None or context is None
+        else asyncio.ensure_future(CertificateWatch(certificates).run(context))
+    )
     try:
         yield
     finally:
+        if watching is not None:
+            watching.cancel()
         server.should_exit = True
         await serving
 

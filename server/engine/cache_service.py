@@ -8,13 +8,19 @@ from functools import partial
 
 from ...sessions.cache.path_ends import PathEnds
 from ...sessions.cache.prefix_cache import CachedPath, PrefixCache
+from ...sessions.cache.tiers import Tier
 from ...sessions.cache.token_key import pack_tokens
+from ...sessions.errors import SessileError
+from .cache_events import CacheEventLog
 from .cache_messages import (
     CacheAnswer,
     CacheCall,
+    CacheEventKind,
     CacheRequest,
     CacheResponse,
     Done,
+    ExportPath,
+    ImportPath,
     PersistOutcome,
     PersistPath,
     ReleasePath,
@@ -28,7 +34,8 @@ from .cache_messages import (
 )
 from .kv_transfer import BlockLoad, KVTransfer
 from .messages import SubmitTurn
-from .path_jobs import PathJob, PathJobs
+from .path_files import PathFiles
+from .path_jobs import PathJob, PathJobs, failure
 from .sampling_params import SamplingParams
 from .scheduler import Scheduler
 from .sequence import Sequence
@@ -43,12 +50,16 @@ class CacheService:
         ends: PathEnds,
         scheduler: Scheduler,
         transfer: KVTransfer | None,
+        files: PathFiles,
+        events: CacheEventLog,
         clock: Callable[[], float],
     ) -> None:
         self._cache = cache
         self._ends = ends
         self._scheduler = scheduler
         self._transfer = transfer
+        self._files = files
+        self._events = events
         self._clock = clock
         self._jobs = PathJobs()
         self._answers: list[CacheAnswer] = []
@@ -66,6 +77,13 @@ class CacheService:
 
     def call(self, call: CacheCall) -> BlockLoad | None:
         """Do, or begin, what is asked. Returns a load that is to be started."""
+        try:
+            return self._begin(call)
+        except SessileError as error:
+            self._answers.append(CacheAnswer(call.call_id, failure(error)))
+            return None
+
+    def _begin(self, call: CacheCall) -> BlockLoad | None:
         match call.request:
             case ResumePath() as path:
                 estimate, load = self._resume(path)
@@ -73,6 +91,10 @@ class CacheService:
                 return load
             case PersistPath() | SuspendPath() as path:
                 self._write(call.call_id, path)
+            case ExportPath() as path:
+                self._jobs.start(self._files.export(call.call_id, path))
+            case ImportPath() as path:
+                self._jobs.start(self._files.import_(call.call_id, path))
             case request:
                 self._answers.append(CacheAnswer(call.call_id, self._answer(request)))
         return None
@@ -163,6 +185,8 @@ class CacheService:
         if isinstance(path, SuspendPath):
             given_up = self._cache.give_up(path.owner, path.cache_salt, pack_tokens(path.token_ids))
         tokens = self._tokens_below(path)
+        for tier, count in tokens.items():
+            self._events.note(CacheEventKind.PERSISTED, Tier(tier), count, [path.owner])
         if isinstance(path, PersistPath):
             return PersistOutcome(tokens_by_tier=tokens)
         return SuspendOutcome(tokens_by_tier=tokens, device_blocks_given_back=given_up)

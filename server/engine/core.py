@@ -19,20 +19,27 @@ from ...sessions.cache.prefix_cache import PrefixCache
 from ...sessions.cache.radix_node import Evicted
 from ...sessions.cache.radix_tree import RadixTree
 from ...sessions.cache.seen_prefixes import SeenPrefixes
+from ...sessions.cache.tiers import Tier
 from ..model.causal_lm import CausalLM
 from .batch import BlockTables, build_arrays
-from .cache_messages import CacheAnswer, CacheCall
+from .cache_events import CacheEventLog
+from .cache_messages import CacheAnswer, CacheCall, CacheEventKind, CacheEvents
 from .cache_service import CacheService
 from .device.parts import device_parts
 from .engine_config import EngineConfig
-from .kv_cache import kv_fingerprint
-from .kv_transfer import KVTransfer
+from .grammar_compiler import Vocabulary
+from .kv_cache import KVCache, kv_fingerprint
+from .kv_transfer import FinishedLoad, KVTransfer
 from .lower_tiers import TierSetup
 from .messages import AdmittedTurn, EngineStats, FinishReason, SubmitTurn, TurnOutput
+from .model_runner import Runner
+from .path_files import PathFiles
 from .prompt_accounts import PromptAccounts
 from .sampler import SampledToken
-from .scheduler import Chunk, Drafter, Scheduler, StepPlan
-from .sequence import Sequence
+from .scheduler import Chunk, Scheduler, StepPlan
+from .sequence import Sequence, SequenceState
+from .speculation.drafter import Drafter, NoDrafts
+from .turn_grammars import TurnGrammars
 
 
 @dataclasses.dataclass(slots=True)
@@ -52,7 +59,8 @@ class EngineCore:
 
     ``clock`` gives seconds; only differences count. ``weights`` is the fingerprint of the model, and a part of the key
     of each block. ``tiers`` None: there are none below the device tier. ``progress`` hears what takes long at a start
-    on a GPU. ``drafter`` guesses tokens that a step then verifies.
+    on a GPU. ``drafter`` makes what guesses tokens that a step then verifies; None: nothing does.
+    ``vocabulary`` gives grammars the tokens' bytes; the first turn with a grammar asks for it.
     """
 
     def __init__(
@@ -64,7 +72,8 @@ class EngineCore:
         weights: str = "",
         tiers: TierSetup | None = None,
         progress: Callable[[str, float], None] = lambda stage, fraction: None,
-        drafter: Drafter | None = None,
+        drafter: Callable[[Runner, KVCache], Drafter] | None = None,
+        vocabulary: Vocabulary | None = None,
     ) -> None:
         parts = device_parts(config, model, device, progress)
         self.num_blocks = parts.kv_cache.num_blocks
@@ -78,21 +87,27 @@ class EngineCore:
         self._sample = parts.sample
         self._pool = BlockPool(self.num_blocks)
         fingerprint = kv_fingerprint(self._kv_cache.layout, weights)
+        self._events = CacheEventLog()
         self._transfer: KVTransfer | None = None
         if tiers is not None:
             lower = tiers.open(fingerprint)
             calibration = tiers.calibrate(model, self._kv_cache, lower)
             cost = CostModel(calibration, config.block_size, fingerprint.block_bytes)
-            self._transfer = KVTransfer(self._kv_cache, lower, cost)
+            self._transfer = KVTransfer(self._kv_cache, lower, cost, self._loaded)
         quota = config.tenant_kv_bytes // fingerprint.block_bytes if config.tenant_kv_bytes else None
         policy = ExpectedValue(self._bring_back_s)
         self._tree = RadixTree(self._pool, config.block_size, policy, self._on_evict, clock, quota)
         self._ends = PathEnds(self._tree, clock, int(config.pin_budget * self.num_blocks))
-        self._cache = PrefixCache(self._pool, self._tree, BlockKeys(fingerprint), self._ends)
+        self._cache = PrefixCache(self._pool, self._tree, BlockKeys(fingerprint), self._ends, self._stored)
+        self._drafter = NoDrafts() if drafter is None else drafter(self._runner, self._kv_cache)
         self._accounts = PromptAccounts(SeenPrefixes(config.block_size, config.reuse_index_tokens // config.block_size))
-        self._scheduler = Scheduler(config, self._cache, self._accounts, clock, self._transfer, drafter)
-        self._service = CacheService(self._cache, self._ends, self._scheduler, self._transfer, clock)
+        self._scheduler = Scheduler(config, self._cache, self._accounts, clock, self._transfer, self._drafter)
+        files = PathFiles(self._cache, fingerprint, self._kv_cache.rows(), self._transfer)
+        self._service = CacheService(
+            self._cache, self._ends, self._scheduler, self._transfer, files, self._events, clock
+        )
         self._tables = BlockTables(config.max_sequences, -(-self.context_length // config.block_size) + 1)
+        self._grammars = TurnGrammars(vocabulary, model.vocab_size)
         self._turns: dict[str, Sequence] = {}
         self._ended: list[Sequence] = []  # between steps, not yet reported
         self._order = itertools.count()
@@ -106,12 +121,17 @@ class EngineCore:
 
     @property
     def only_waits(self) -> bool:
-        """Nothing can be done until a load, or work on a cached path, ends: whoever steps may rest for a moment."""
-        waits = bool(self._scheduler.loading) or (self._service.num_open > 0 and not self._scheduler.waiting)
+        """Nothing can be done until a load, a grammar or work on a cached path is ready: whoever steps may rest for a
+        moment."""
+        waits = bool(self._scheduler.loading) or (
+            bool(self._service.num_open or self._grammars.num_compiling) and not self._scheduler.waiting
+        )
         return waits and not self._scheduler.running and not self._ended
 
     def close(self) -> None:
         """Let what the lower tiers took reach the disk. Nothing else may be called afterwards."""
+        self._grammars.close()
+        self._drafter.close()
         self._service.close()
         if self._transfer is not None:
             self._transfer.close()
@@ -132,6 +152,11 @@ class EngineCore:
         """The calls that were answered since the last time."""
         return self._service.take_answers()
 
+    def take_events(self) -> CacheEvents | None:
+        """What happened in the cache since the last time; None: nothing."""
+        self._tend()
+        return None if self._events.is_empty else self._events.take()
+
     def submit(self, turn: SubmitTurn) -> None:
         """Let a turn wait for its first step.
 
@@ -146,7 +171,10 @@ class EngineCore:
             msgspec.structs.replace(turn, sampling=sampling), max_tokens, self._clock(), next(self._order)
         )
         self._turns[turn.turn_id] = sequence
-        self._scheduler.add(sequence)
+        if sampling.grammar is None:
+            self._scheduler.add(sequence)
+        else:
+            self._grammars.compile(sequence)
 
     def abort(self, turn_id: str) -> None:
         """End a turn now; its last output comes with the next step. Unknown ids are ignored: the turn may just have
@@ -159,8 +187,8 @@ class EngineCore:
     def step(self) -> list[TurnOutput]:
         """Compute one step and return the new tokens of each turn that got any, and the turns that ended."""
         started = self._clock()
-        if self._ends.expire():
-            self._scheduler.note_room()
+        self._tend()
+        self._take_compiled()
         plan = self._scheduler.schedule()
         self.turns_in_step = tuple(chunk.sequence.turn_id for chunk in plan.chunks)
         for sequence in plan.preempted:
@@ -172,6 +200,7 @@ class EngineCore:
         self._start_loads(plan)
         if plan.chunks:
             arrays = build_arrays(plan, self._tables, self.block_size)
+            masks = self._grammars.start_masks(arrays.rows)
             model_started = self._clock()
             logits = self._runner.run(arrays)
             model_s = self._clock() - model_started
@@ -179,7 +208,10 @@ class EngineCore:
             self._learn(plan, model_s)
             for sequence, indices in self._scheduler.complete(plan).items():
                 self._tables.replace(sequence, indices)
-            advanced = self._append_sampled(plan, self._sample(logits, arrays.rows))
+            sampled = self._sample(logits, arrays.rows, None if masks is None else masks.result())
+            if plan.only_decodes:
+                self._drafter.stepped(plan.num_tokens, self._clock() - model_started)
+            advanced = self._append_sampled(plan, sampled)
         self._counters.steps += 1
         now = self._clock()
         self._counters.step_s += now - started
@@ -217,6 +249,7 @@ class EngineCore:
             generated_tokens=counters.generated_tokens,
             drafted_tokens=counters.drafted_tokens,
             accepted_tokens=counters.accepted_tokens,
+            drafts=self._drafter.counters(),
             step_s=counters.step_s,
             model_s=counters.model_s,
             tiers=() if self._transfer is None else self._transfer.counters(),
@@ -236,9 +269,39 @@ class EngineCore:
 
     # -- parts of a step ------------------------------------------------------------------------------------------
 
+    def _take_compiled(self) -> None:
+        """Turns whose grammars are compiled wait for their first step."""
+        for sequence in self._grammars.take_compiled():
+            if sequence.finish_reason is None:
+                sequence.state = SequenceState.WAITING
+                self._scheduler.add(sequence)
+            else:
+                self._finish(sequence, sequence.finish_reason)
+
     def _on_evict(self, evicted: Evicted) -> None:
-        if self._transfer is not None:
-            self._transfer.demote(evicted)
+        demoted = self._transfer is not None and self._transfer.demote(evicted)
+        kind, tier = CacheEventKind.EVICTED, Tier.DEVICE
+        if demoted and self._transfer is not None and self._transfer.tiers.first_local is not None:
+            kind, tier = CacheEventKind.DEMOTED, self._transfer.tiers.first_local
+        self._events.note(kind, tier, evicted.num_tokens, evicted.owners, evicted.content_keys[-1])
+
+    def _stored(self, owner: str, num_tokens: int, content_key: bytes) -> None:
+        self._events.note(CacheEventKind.STORED, Tier.DEVICE, num_tokens, [owner], content_key)
+
+    def _loaded(self, load: FinishedLoad) -> None:
+        for tier, num_blocks in load.loaded.items():
+            if num_blocks:
+                self._events.note(CacheEventKind.LOADED, tier, num_blocks * self.block_size, [load.sequence.turn.owner])
+
+    def _tend(self) -> None:
+        """What time alone does to the cache."""
+        expired = self._ends.expire()
+        if expired:
+            self._scheduler.note_room()
+            self._events.note(CacheEventKind.EXPIRED, Tier.DEVICE, 0, expired)
+        broken = self._ends.take_broken()
+        if broken:
+            self._events.note(CacheEventKind.UNPINNED, Tier.DEVICE, 0, broken)
 
     def _bring_back_s(self, start: int) -> float:
         return 1.0 if self._transfer is None else self._transfer.bring_back_s(start)
@@ -258,6 +321,7 @@ class EngineCore:
             self._verify(chunk, list(itertools.islice(tokens, chunk.num_rows)))
             if self._scheduler.accept(chunk.sequence):
                 self._tables.shrink(chunk.sequence)
+            chunk.sequence.append_forced()
         for chunk in ending:
             if chunk.sequence.finish_reason is not None:
                 self._finish(chunk.sequence, chunk.sequence.finish_reason)
@@ -276,14 +340,19 @@ class EngineCore:
         sequence.accepted_tokens += accepted
         self._counters.drafted_tokens += len(chunk.drafts)
         self._counters.accepted_tokens += accepted
+        self._drafter.verified(sequence, len(chunk.drafts), accepted)
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
-        self._scheduler.finish(sequence, reason)
+        if sequence.state is SequenceState.PREPARING:  # the scheduler has not heard of it
+            sequence.state, sequence.finish_reason = SequenceState.FINISHED, reason
+        else:
+            self._scheduler.finish(sequence, reason)
         self._let_report(sequence)
 
     def _let_report(self, sequence: Sequence) -> None:
         """The scheduler has no more of ``sequence``: its last output comes with this step or the next."""
         self._tables.forget(sequence)
+        self._drafter.ended(sequence)
         del self._turns[sequence.turn_id]
         self._ended.append(sequence)
 

@@ -28,6 +28,15 @@ class Dtype(enum.StrEnum):
     FLOAT32 = "float32"
 
 
+class Speculation(enum.StrEnum):
+    """What guesses the tokens that a step verifies."""
+
+    OFF = "off"
+    NGRAM = "ngram"  # what the conversation had after the last few tokens
+    SUFFIX = "suffix"  # the longest match in it, in past outputs and in expected text
+    AUTO = "auto"  # suffix, and the draft model where there is one
+
+
 class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What the engine is started with.
 
@@ -84,6 +93,12 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         int, Meta(ge=0, description="tokens that are remembered to know what could have been reused; 13 bytes each")
     ] = 4_000_000
     max_context: Annotated[int, Meta(ge=0, description="tokens of a conversation; 0: as many as the model can")] = 0
+    speculation: Annotated[Speculation, Meta(description="what guesses tokens ahead, to be verified in one step")] = (
+        Speculation.AUTO
+    )
+    speculation_memory_bytes: Annotated[
+        int, Meta(ge=0, description="memory for the texts that guesses come from, at most")
+    ] = 64 * 2**20
     watchdog_s: Annotated[
         float,
         Meta(ge=0, description="an engine that says nothing for so many seconds is killed and replaced; 0: never"),
@@ -106,6 +121,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             ("max_waiting", 1),
             ("reuse_index_tokens", 0),
             ("max_context", 0),
+            ("speculation_memory_bytes", 0),
             ("watchdog_s", 0),
             ("threads", 0),
         )

@@ -18,8 +18,6 @@ from collections.abc import Callable
 from collections.abc import Sequence as Items
 
 import numpy as np
-import numpy.typing as npt
-import torch
 
 from ...sessions.cache.cost_model import CostModel, Source
 from ...sessions.cache.lower_tiers import LowerTiers
@@ -84,14 +82,22 @@ class FinishedLoad:
 class KVTransfer:
     """Alone moves blocks between the pool and the lower tiers. The engine's step owns it; its threads only load."""
 
-    def __init__(self, kv_cache: KVCache, tiers: LowerTiers, cost: CostModel) -> None:
-        pool = kv_cache.pool
-        if pool.device.type != "cpu":
+    def __init__(
+        self,
+        kv_cache: KVCache,
+        tiers: LowerTiers,
+        cost: CostModel,
+        on_loaded: Callable[[FinishedLoad], None] = lambda load: None,
+    ) -> None:
+        """``on_loaded`` hears of each load that ended, by the step."""
+        rows = kv_cache.rows()
+        if rows is None:
             raise ValueError("blocks of a GPU's pool need staging buffers")
         self._block_size = kv_cache.layout.block_size
-        self._rows: npt.NDArray[np.uint8] = pool.view(pool.shape[0], -1).view(torch.uint8).numpy()
+        self._rows = rows
         self.tiers = tiers
         self.cost = cost
+        self._on_loaded = on_loaded
         self._local = _Loads("kv-load", self._load)
         self._remote = _Loads("kv-load-shared", self._load)
         self._finished: queue.SimpleQueue[FinishedLoad] = queue.SimpleQueue()
@@ -155,6 +161,7 @@ class KVTransfer:
             load = self._finished.get()
             for tier, blocks in load.loaded.items():
                 self.cost.observe_load(tier, blocks * self._rows.shape[1], load.seconds[tier])
+            self._on_loaded(load)
             ended.append(load)
         return ended
 

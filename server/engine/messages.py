@@ -23,6 +23,7 @@ class FinishReason(enum.StrEnum):
     TOOL_CALLS = "tool_calls"  # as STOP, after tool calls; the front says this, the engine never
     ABORTED = "aborted"  # the client went away or cancelled
     EXPIRED = "expired"  # its deadline passed while it waited
+    FAILED = "failed"  # its grammar cannot be used, or not be followed any further
 
 
 class Priority(enum.IntEnum):
@@ -171,6 +172,7 @@ class TurnOutput(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: list[TokenLogprobs] | None = None
     finish_reason: FinishReason | None = None
     usage: TurnUsage | None = None
+    error: str = ""  # why it failed
 
 
 class TierCounters(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,6 +191,14 @@ class TierCounters(msgspec.Struct, frozen=True, kw_only=True):
     write_bandwidth: float
     unavailable: str  # why it answers nothing at the moment; empty when it works
     typical_error: float = 1.0
+
+
+class DraftCounters(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens guessed by one source that were verified, and those of them that were right, since the engine's start."""
+
+    source: str  # session, outputs, expected, draft_model
+    drafted: int
+    accepted: int
 
 
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -221,6 +231,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     generated_tokens: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+    drafts: tuple[DraftCounters, ...] = ()  # the same by source
     step_s: float = 0.0  # seconds spent in steps
     model_s: float = 0.0  # of these, in the model
     tiers: tuple[TierCounters, ...] = ()

@@ -32,6 +32,6 @@ class ModelRunner:
         """See ``Runner``."""
         batch = to_device(arrays, self._device)
         hidden = self._model.forward(batch.token_ids, batch.attention, self._kv_cache.pool)
-        if not arrays.rows:  # chunks in the middle of prompts only
+        if not len(arrays.logits_rows):  # chunks in the middle of prompts only
             return hidden.new_empty(0, 0)
         return self._model.logits(hidden[batch.logits_rows])

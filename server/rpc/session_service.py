@@ -12,6 +12,7 @@ from ...sessions.manager.service import Sessions
 from ..proto import events, keeping, requests, responses, views
 from ..proto import session_pb2 as pb
 from ..proto.session_pb2_grpc import SessionServiceServicer
+from .authentication import caller
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -83,7 +84,7 @@ class SessionService(SessionServiceServicer):
 
 
 def _tenant(named: str, context: Context) -> str:
-    """The tenant that the request names, or else its metadata."""
+    """The tenant that the request names, or else its metadata, or else its API key's."""
     values = [value for key, value in context.invocation_metadata() or () if key == TENANT_KEY]
     tenants = {tenant for tenant in (named, *values) if tenant}
     if len(tenants) > 1:
@@ -95,4 +96,4 @@ def _tenant(named: str, context: Context) -> str:
     tenant = tenants.pop() if tenants else ""
     if isinstance(tenant, bytes):
         raise RequestError(f"{TENANT_KEY} is not text", field="tenant")
-    return tenant
+    return caller().tenant_for(tenant)

@@ -54,8 +54,8 @@ class GrammarCheck:
             matcher.compute_bitmask()
         if matcher.is_error():
             return _readable(matcher.get_error())
-        if matcher.is_stopped() and not matcher.is_accepting():
-            return "no text satisfies it"
+        if matcher.is_stopped():
+            return "only the empty text satisfies it" if matcher.is_accepting() else "no text satisfies it"
         return ""
 
 

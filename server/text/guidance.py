@@ -36,7 +36,7 @@ def guidance_text(grammar: Grammar) -> str:
         case GrammarKind.JSON_SCHEMA:
             return _json_schema(grammar.text)
         case GrammarKind.REGEX:
-            return llguidance.LLMatcher.grammar_from_regex(grammar.text)
+            return llguidance.LLMatcher.grammar_from_lark(_lark_of_regex(grammar.text))
         case GrammarKind.CHOICE:
             return llguidance.LLMatcher.grammar_from_lark(_lark_choice(grammar.text))
         case GrammarKind.LARK:
@@ -50,6 +50,14 @@ def _json_schema(text: str) -> str:
         return llguidance.LLMatcher.grammar_from_json_schema(text, defaults={"whitespace_pattern": _WHITESPACE})
     except ValueError as error:
         raise RequestError(f"the schema is not a JSON object: {error}") from error
+
+
+def _lark_of_regex(regex: str) -> str:
+    r"""``\d``, ``\w`` and ``\s`` mean ASCII's: nobody who asks for digits waits for Thai ones."""
+    try:
+        return f"start: /{llguidance.regex_to_lark(regex, 'dws')}/"
+    except ValueError as error:
+        raise RequestError(f"the regular expression cannot be used: {error}") from error
 
 
 def _lark_choice(text: str) -> str:

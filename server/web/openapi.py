@@ -62,6 +62,8 @@ def install_openapi(app: FastAPI) -> None:
             for unused in ("HTTPValidationError", "ValidationError"):
                 schemas.pop(unused, None)
             schemas.update(components)
+            schema["components"]["securitySchemes"] = _SECURITY
+            schema["security"] = [*({name: []} for name in _SECURITY), {}]  # {}: none, where there are no keys
             for operations in schema["paths"].values():
                 for operation in operations.values():
                     operation["responses"].pop("422", None)
@@ -71,6 +73,10 @@ def install_openapi(app: FastAPI) -> None:
     app.openapi = document  # type: ignore[method-assign]
 
 
+_SECURITY = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "An API key; `sessile keys create` makes one."},
+    "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "The same, as Anthropic's."},
+}
 _TAGS = [
     {"name": "inference", "description": "Turns, in OpenAI's shapes."},
     {"name": "status", "description": "What the server says about itself."},

@@ -9,6 +9,7 @@ from typing import Protocol
 from ...sessions.manager.requests import CompletionEvent, CompletionRequest
 from ..engine.client import EngineState
 from ..engine.messages import EngineReady, EngineStats
+from ..identity.gate import Gate
 from .http_config import HttpConfig
 from .names import ServedName
 from .writers import TokenBytes
@@ -50,6 +51,7 @@ class WebParts:
     token_bytes: TokenBytes
     served: ServedName
     http: HttpConfig
+    gate: Gate
     check_admission: Callable[[], None]
     version: str
     started_at: float  # seconds since the epoch

@@ -58,6 +58,7 @@ class PathEnds:
         self._expiries: list[tuple[float, int, str]] = []  # when, in which order, whose
         self._pinned: dict[str, PathEnd] = {}  # those with hard pins, the earliest first
         self._order = itertools.count()
+        self._broken: list[str] = []
         self.num_broken_pins = 0  # since the start
 
     def __len__(self) -> int:
@@ -153,7 +154,13 @@ class PathEnds:
         end = min(self._pinned.values(), key=lambda end: end.keeping.pin_level(now))
         self._unpin(end)
         self.num_broken_pins += 1
+        self._broken.append(end.owner)
         return end.owner
+
+    def take_broken(self) -> list[str]:
+        """The owners whose hard pins were broken since the last call."""
+        broken, self._broken = self._broken, []
+        return broken
 
     # -- parts ----------------------------------------------------------------------------------------------------
 

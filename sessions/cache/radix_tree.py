@@ -422,10 +422,11 @@ class RadixTree:
         return cut
 
     def _move_ends(self, leaf: Node, parent: Node) -> None:
-        """The paths that ended in ``leaf``, which is gone, now end in ``parent`` if it was asked to keep them."""
+        """The paths that ended in ``leaf``, which is gone, now end in ``parent``; those that nobody asked to keep only
+        where no other branch goes on from there."""
         for end in list(leaf.ends.values()):
             self.clear_end(end)
-            if end.keeping.retention is not None:
+            if end.keeping.retention is not None or parent.is_leaf:
                 self.set_end(parent, end)
             if end.node is None:
                 end.lose()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from .drafts import Drafter, DraftRequest, NoDrafts
 from .plan import Chunk, StepPlan
 from .scheduler import Scheduler
 
-__all__ = ["Chunk", "DraftRequest", "Drafter", "NoDrafts", "Scheduler", "StepPlan"]
+__all__ = ["Chunk", "Scheduler", "StepPlan"]

@@ -54,3 +54,8 @@ class StepPlan:
     @property
     def num_tokens(self) -> int:
         return sum(chunk.num_tokens for chunk in self.chunks)
+
+    @property
+    def only_decodes(self) -> bool:
+        """Each chunk is a token that was sampled last, and drafts behind it."""
+        return all(chunk.num_own_tokens == 1 and chunk.reaches_end for chunk in self.chunks)

@@ -24,7 +24,7 @@ from ..kv_transfer import BlockLoad, FinishedLoad, KVTransfer
 from ..messages import FinishReason, Priority, QueueStats
 from ..prompt_accounts import PromptAccounts
 from ..sequence import Sequence, SequenceState
-from .drafts import Drafter, DraftRequest, NoDrafts
+from ..speculation.drafter import Drafter, DraftRequest, NoDrafts
 from .fair_shares import FairShares
 from .in_flight import InFlightPrefixes
 from .plan import Chunk, StepPlan
@@ -218,21 +218,29 @@ class Scheduler:
     # -- planning -------------------------------------------------------------------------------------------------
 
     def _plan_decodes(self, plan: StepPlan) -> None:
+        spare = self._config.max_batch_tokens - len(self._running)  # for what grammars forced
         for sequence in self.running:
             if sequence.state is SequenceState.RUNNING and sequence.is_decoding and self._make_room(sequence, plan):
-                plan.chunks.append(Chunk(sequence, sequence.num_computed, 1))
+                forced = min(sequence.num_uncomputed - 1, spare)
+                spare -= forced
+                plan.chunks.append(Chunk(sequence, sequence.num_computed, 1 + forced))
 
     def _add_drafts(self, plan: StepPlan) -> None:
         """Put drafts behind the decodes of ``plan``, as far as tokens and blocks are left over for them."""
         budget = self._config.max_batch_tokens - plan.num_tokens
-        requests = [DraftRequest(chunk.sequence, chunk.sequence.num_tokens_left - 1) for chunk in plan.chunks]
-        if budget <= 0 or not requests:
+        requests = [
+            DraftRequest(chunk.sequence, max(0, chunk.sequence.num_tokens_left - 1) if chunk.reaches_end else 0)
+            for chunk in plan.chunks
+        ]
+        if not requests:
             return
         for index, drafts in enumerate(self._drafter.draft(requests, budget)):
             chunk = plan.chunks[index]
-            drafts = self._fit(chunk.sequence, drafts[: max(0, min(budget, requests[index].most))])
+            drafts = self._fit(chunk.sequence, drafts[: min(max(0, budget), requests[index].most)])
             if drafts:
-                plan.chunks[index] = dataclasses.replace(chunk, num_tokens=1 + len(drafts), drafts=drafts)
+                plan.chunks[index] = dataclasses.replace(
+                    chunk, num_tokens=chunk.num_tokens + len(drafts), drafts=drafts
+                )
                 budget -= len(drafts)
 
     def _fit(self, sequence: Sequence, drafts: tuple[int, ...]) -> tuple[int, ...]:

@@ -15,12 +15,12 @@ from sessile.server.engine.core import EngineCore
 from sessile.server.engine.engine_config import EngineConfig
 from sessile.server.engine.messages import FinishReason, SubmitTurn, TurnOutput
 from sessile.server.engine.sampling_params import SamplingParams
-from sessile.server.engine.scheduler import DraftRequest
+from sessile.server.engine.speculation.drafter import Drafter, DraftRequest, NoDrafts
 
 BLOCK_BYTES = 2 * 16 * 2 * 4
 
 
-class GuessingDrafter:
+class GuessingDrafter(NoDrafts):
     """Drafts of a random length, of which a random part is right. It may guess more than was asked for."""
 
     def __init__(self, seed: int, longest: int, rightness: float = 0.8) -> None:
@@ -41,14 +41,14 @@ class GuessingDrafter:
 class Engine:
     """An engine core with a drafter, and what came out of it."""
 
-    def __init__(self, drafter: GuessingDrafter | None, num_blocks: int = 64, **config: int) -> None:
+    def __init__(self, drafter: Drafter | None, num_blocks: int = 64, **config: int) -> None:
         self.model = ChecksumModel()
         self.core = EngineCore(
             EngineConfig(kv_memory_bytes=num_blocks * BLOCK_BYTES, **config),
             self.model,
             torch.device("cpu"),
             clock=itertools.count().__next__,
-            drafter=drafter,
+            drafter=None if drafter is None else lambda runner, kv_cache: drafter,
         )
         self.tokens: dict[str, list[int]] = {}
         self.last: dict[str, TurnOutput] = {}
@@ -77,8 +77,8 @@ def prompt(length: int, seed: int = 0) -> list[int]:
 
 
 def test_right_drafts_save_steps_and_are_counted() -> None:
-    engine = Engine(GuessingDrafter(seed=0, longest=0))
-    engine.core._scheduler._drafter = right = _Oracle(3)
+    right = Oracle(3)
+    engine = Engine(right)
     engine.submit("a", prompt(40), max_tokens=41)
     engine.run()
     assert engine.tokens["a"] == continuation(prompt(40), 41)
@@ -88,7 +88,7 @@ def test_right_drafts_save_steps_and_are_counted() -> None:
     assert right.asked == 10
 
 
-class _Oracle:
+class Oracle(NoDrafts):
     def __init__(self, length: int) -> None:
         self._length = length
         self.asked = 0
@@ -113,7 +113,7 @@ def test_drafts_that_cross_block_borders_and_are_rejected_leave_no_block() -> No
 def test_a_stop_token_in_mid_draft_ends_the_turn_there() -> None:
     expected = continuation(prompt(40), 60)
     stop = expected[9]
-    engine = Engine(_Oracle(7))
+    engine = Engine(Oracle(7))
     engine.submit("a", prompt(40), max_tokens=60, stop_token_ids=(stop,))
     engine.run()
     assert engine.tokens["a"] == expected[: expected.index(stop) + 1]
@@ -132,7 +132,7 @@ def test_min_tokens_bars_stop_tokens_behind_drafts() -> None:
 
 @pytest.mark.parametrize("budget", [5, 6, 9])
 def test_drafts_keep_to_the_budget_of_a_step(budget: int) -> None:
-    engine = Engine(_Oracle(8), max_batch_tokens=budget, max_sequences=3)
+    engine = Engine(Oracle(8), max_batch_tokens=budget, max_sequences=3)
     for seed in range(3):
         engine.submit(str(seed), prompt(20, seed), max_tokens=40)
     engine.run()

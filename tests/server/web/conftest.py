@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import httpx
 import pytest
+from open_gate import open_gate
 
 from sessile.server.engine.client import EngineState
 from sessile.server.engine.messages import (
@@ -18,6 +19,7 @@ from sessile.server.engine.messages import (
     TokensBySource,
     TurnUsage,
 )
+from sessile.server.identity.gate import Gate
 from sessile.server.web.application import create_app
 from sessile.server.web.http_config import HttpConfig
 from sessile.server.web.names import ServedName
@@ -98,6 +100,7 @@ class Stage:
     turns: ScriptedTurns = field(default_factory=ScriptedTurns)
     engine: ScriptedEngine = field(default_factory=ScriptedEngine)
     draining: SessileError | None = None
+    gate: Gate = field(default_factory=open_gate)
 
     def check_admission(self) -> None:
         if self.draining is not None:
@@ -110,6 +113,7 @@ class Stage:
             token_bytes=WordBytes(),
             served=ServedName("tiny", frozenset({"m", "default"})),
             http=HttpConfig(max_body_bytes=200_000),
+            gate=self.gate,
             check_admission=self.check_admission,
             version="1.2.3",
             started_at=1_700_000_000.0,
