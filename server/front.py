@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import uvicorn
 
@@ -23,6 +24,9 @@ from .identity.access import Access
 from .identity.certificates import Certificates
 from .identity.reload import CertificateWatch
 from .model.source import ModelSource
+from .observe.observatory import Observatory
+from .observe.spans import open_spans
+from .observe.trace_log import open_trace_log
 from .rpc.rpc_server import RpcServer
 from .text.chat_template import ChatTemplate
 from .text.tokenizer import Tokenizer
@@ -65,6 +69,17 @@ async def start_front(
     store = await asyncio.to_thread(SessionStore, config.server.data_dir)
     stack.callback(store.close)
     served = served_name(config, source)
+    observatory = Observatory(
+        config.observe,
+        model=served.name,
+        template=template.source,
+        trace_log=open_trace_log(config.observe, tokenizer, served.name),
+        spans=open_spans(config.observe.otlp_endpoint, served.name, installed_version())
+        if config.observe.otlp_endpoint
+        else None,
+    )
+    stack.callback(observatory.close)
+    engine.listen(observatory)
     manager = SessionManager(
         store,
         engine,
@@ -74,6 +89,8 @@ async def start_front(
         text_config=config.text,
         grammars=config.grammar,
         persistence=config.sessions.policy(),
+        observer=observatory,
+        export_key=Path(config.sessions.export_key) if config.sessions.export_key else None,
     )
     stack.push_async_callback(manager.aclose)
     manager.care.idle.start(_LOOK_FOR_IDLE_EVERY_S)
@@ -87,8 +104,11 @@ async def start_front(
         check_admission=check_admission,
         version=installed_version(),
         started_at=time.time(),
+        observatory=observatory,
     )
     await stack.enter_async_context(serve_http(parts, listener, config, access.certificates))
+    following = asyncio.create_task(observatory.kv_events.follow(engine.cache_events()))
+    stack.callback(following.cancel)
     rpc = RpcServer(
         manager, access.gate, host=config.server.host, port=config.grpc.port, certificates=access.certificates
     )

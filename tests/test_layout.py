@@ -29,6 +29,7 @@ LAYERS: tuple[tuple[str, int], ...] = (
     ("server.proto", 3),
     ("server.engine.client", 4),
     ("sessions.manager", 4),
+    ("server.observe", 4),
     ("server.engine", 5),
     ("server.text", 5),
     ("server.model", 5),

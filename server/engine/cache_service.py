@@ -6,18 +6,19 @@ import itertools
 from collections.abc import Callable
 from functools import partial
 
-from ...sessions.cache.path_ends import PathEnds
-from ...sessions.cache.prefix_cache import CachedPath, PrefixCache
+from ...sessions.cache.prefix_cache import CachedPath
 from ...sessions.cache.tiers import Tier
 from ...sessions.cache.token_key import pack_tokens
+from ...sessions.cache.tree_view import top_of_tree
 from ...sessions.errors import SessileError
-from .cache_events import CacheEventLog
 from .cache_messages import (
     CacheAnswer,
     CacheCall,
     CacheEventKind,
     CacheRequest,
     CacheResponse,
+    CacheView,
+    DescribeCache,
     Done,
     ExportPath,
     ImportPath,
@@ -32,9 +33,9 @@ from .cache_messages import (
     SuspendOutcome,
     SuspendPath,
 )
+from .engine_cache import EngineCache
 from .kv_transfer import BlockLoad, KVTransfer
 from .messages import SubmitTurn
-from .path_files import PathFiles
 from .path_jobs import PathJob, PathJobs, failure
 from .sampling_params import SamplingParams
 from .scheduler import Scheduler
@@ -44,22 +45,13 @@ from .sequence import Sequence
 class CacheService:
     """Answers calls, at once where nothing has to be waited for. The engine's step owns it."""
 
-    def __init__(
-        self,
-        cache: PrefixCache,
-        ends: PathEnds,
-        scheduler: Scheduler,
-        transfer: KVTransfer | None,
-        files: PathFiles,
-        events: CacheEventLog,
-        clock: Callable[[], float],
-    ) -> None:
-        self._cache = cache
-        self._ends = ends
+    def __init__(self, cache: EngineCache, scheduler: Scheduler, clock: Callable[[], float]) -> None:
+        self._cache = cache.prefixes
+        self._ends = cache.ends
+        self._transfer = cache.transfer
+        self._files = cache.files
+        self._events = cache.events
         self._scheduler = scheduler
-        self._transfer = transfer
-        self._files = files
-        self._events = events
         self._clock = clock
         self._jobs = PathJobs()
         self._answers: list[CacheAnswer] = []
@@ -114,6 +106,8 @@ class CacheService:
         match request:
             case RetainPath():
                 return self._retain(request)
+            case DescribeCache(most_nodes=most_nodes):
+                return self._describe(most_nodes)
             case ReleasePath(owner=owner):
                 self._ends.release(owner)
                 self._scheduler.note_room()
@@ -121,6 +115,18 @@ class CacheService:
                 key = pack_tokens(request.token_ids)
                 self._cache.supersede(request.owner, request.cache_salt, key, request.from_token)
         return Done()
+
+    def _describe(self, most_nodes: int) -> CacheView:
+        cost = None if self._transfer is None else self._transfer.cost
+        tiers = () if self._transfer is None else self._transfer.tiers.local
+        tree = self._cache.tree
+        return CacheView(
+            nodes=top_of_tree(tree.roots, most_nodes, self._clock()),
+            tree_blocks=tree.num_blocks,
+            pinned_blocks=tree.num_pinned_blocks,
+            block_bytes=self._cache.block_bytes,
+            break_even_tokens={} if cost is None else {tier.value: cost.break_even_tokens(tier) for tier in tiers},
+        )
 
     def _retain(self, path: RetainPath) -> RetainOutcome:
         key = pack_tokens(path.token_ids)

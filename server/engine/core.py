@@ -10,30 +10,19 @@ from collections.abc import Callable, Iterable
 import msgspec
 import torch
 
-from ...sessions.cache.block_pool import BlockPool
-from ...sessions.cache.cost_model import CostModel
-from ...sessions.cache.eviction import ExpectedValue
-from ...sessions.cache.keys import BlockKeys
-from ...sessions.cache.path_ends import PathEnds
-from ...sessions.cache.prefix_cache import PrefixCache
-from ...sessions.cache.radix_node import Evicted
-from ...sessions.cache.radix_tree import RadixTree
 from ...sessions.cache.seen_prefixes import SeenPrefixes
-from ...sessions.cache.tiers import Tier
 from ..model.causal_lm import CausalLM
 from .batch import BlockTables, build_arrays
-from .cache_events import CacheEventLog
-from .cache_messages import CacheAnswer, CacheCall, CacheEventKind, CacheEvents
+from .cache_messages import CacheAnswer, CacheCall, CacheEvents
 from .cache_service import CacheService
 from .device.parts import device_parts
+from .engine_cache import EngineCache
 from .engine_config import EngineConfig
 from .grammar_compiler import Vocabulary
-from .kv_cache import KVCache, kv_fingerprint
-from .kv_transfer import FinishedLoad, KVTransfer
+from .kv_cache import KVCache
 from .lower_tiers import TierSetup
 from .messages import AdmittedTurn, EngineStats, FinishReason, SubmitTurn, TurnOutput
 from .model_runner import Runner
-from .path_files import PathFiles
 from .prompt_accounts import PromptAccounts
 from .sampler import SampledToken
 from .scheduler import Chunk, Scheduler, StepPlan
@@ -85,27 +74,13 @@ class EngineCore:
         self._kv_cache = parts.kv_cache
         self._runner = parts.runner
         self._sample = parts.sample
-        self._pool = BlockPool(self.num_blocks)
-        fingerprint = kv_fingerprint(self._kv_cache.layout, weights)
-        self._events = CacheEventLog()
-        self._transfer: KVTransfer | None = None
-        if tiers is not None:
-            lower = tiers.open(fingerprint)
-            calibration = tiers.calibrate(model, self._kv_cache, lower)
-            cost = CostModel(calibration, config.block_size, fingerprint.block_bytes)
-            self._transfer = KVTransfer(self._kv_cache, lower, cost, self._loaded)
-        quota = config.tenant_kv_bytes // fingerprint.block_bytes if config.tenant_kv_bytes else None
-        policy = ExpectedValue(self._bring_back_s)
-        self._tree = RadixTree(self._pool, config.block_size, policy, self._on_evict, clock, quota)
-        self._ends = PathEnds(self._tree, clock, int(config.pin_budget * self.num_blocks))
-        self._cache = PrefixCache(self._pool, self._tree, BlockKeys(fingerprint), self._ends, self._stored)
+        self._cache = EngineCache(config, self._kv_cache, model, weights, tiers, clock)
         self._drafter = NoDrafts() if drafter is None else drafter(self._runner, self._kv_cache)
         self._accounts = PromptAccounts(SeenPrefixes(config.block_size, config.reuse_index_tokens // config.block_size))
-        self._scheduler = Scheduler(config, self._cache, self._accounts, clock, self._transfer, self._drafter)
-        files = PathFiles(self._cache, fingerprint, self._kv_cache.rows(), self._transfer)
-        self._service = CacheService(
-            self._cache, self._ends, self._scheduler, self._transfer, files, self._events, clock
+        self._scheduler = Scheduler(
+            config, self._cache.prefixes, self._accounts, clock, self._cache.transfer, self._drafter
         )
+        self._service = CacheService(self._cache, self._scheduler, clock)
         self._tables = BlockTables(config.max_sequences, -(-self.context_length // config.block_size) + 1)
         self._grammars = TurnGrammars(vocabulary, model.vocab_size)
         self._turns: dict[str, Sequence] = {}
@@ -133,15 +108,14 @@ class EngineCore:
         self._grammars.close()
         self._drafter.close()
         self._service.close()
-        if self._transfer is not None:
-            self._transfer.close()
+        self._cache.close()
 
     def call(self, call: CacheCall) -> None:
         """Do what the front asks of the cache; the answer is among the next ``take_answers``."""
         load = self._service.call(call)
         if load is not None:
-            assert self._transfer is not None
-            self._transfer.start(load)
+            assert self._cache.transfer is not None
+            self._cache.transfer.start(load)
 
     @property
     def has_answers(self) -> bool:
@@ -155,7 +129,7 @@ class EngineCore:
     def take_events(self) -> CacheEvents | None:
         """What happened in the cache since the last time; None: nothing."""
         self._tend()
-        return None if self._events.is_empty else self._events.take()
+        return self._cache.take_events()
 
     def submit(self, turn: SubmitTurn) -> None:
         """Let a turn wait for its first step.
@@ -221,8 +195,8 @@ class EngineCore:
 
     def _start_loads(self, plan: StepPlan) -> None:
         for load in plan.loads:
-            assert self._transfer is not None
-            self._transfer.start(load)
+            assert self._cache.transfer is not None
+            self._cache.transfer.start(load)
 
     def take_admitted(self) -> list[AdmittedTurn]:
         """The turns whose prompts were counted since the last call."""
@@ -239,10 +213,10 @@ class EngineCore:
             prefill_tokens_per_s=self._scheduler.prefill_tokens_per_s,
             turn_s=self._scheduler.turn_s,
             total_blocks=self.num_blocks,
-            free_blocks=self._pool.num_free,
-            cached_blocks=self._tree.num_blocks,
-            used_blocks=self.num_blocks - self._pool.num_free - self._tree.num_evictable_blocks,
-            evicted_blocks=self._tree.num_evicted,
+            free_blocks=self._cache.pool.num_free,
+            cached_blocks=self._cache.tree.num_blocks,
+            used_blocks=self.num_blocks - self._cache.pool.num_free - self._cache.tree.num_evictable_blocks,
+            evicted_blocks=self._cache.tree.num_evicted,
             preemptions=self._scheduler.num_preemptions,
             prompt_tokens_by_source=self._accounts.by_source,
             reuse=self._accounts.reuse,
@@ -252,22 +226,27 @@ class EngineCore:
             drafts=self._drafter.counters(),
             step_s=counters.step_s,
             model_s=counters.model_s,
-            tiers=() if self._transfer is None else self._transfer.counters(),
+            cache=self._cache.stats(),
+            tiers=() if self._cache.transfer is None else self._cache.transfer.counters(),
         )
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless every block and lock is accounted for. For tests: visits everything."""
-        self._pool.check_integrity()
-        self._tree.check_integrity()
+        self._cache.pool.check_integrity()
+        self._cache.tree.check_integrity()
         self._scheduler.check_integrity()
         own = sum(
             len(sequence.held.block_ids) - sequence.held.num_cached_tokens // self.block_size
             for sequence in (*self._scheduler.running, *self._scheduler.loading)
             if sequence.held is not None
         )
-        assert self._pool.num_free + self._tree.num_blocks + own == self.num_blocks, "a block has no owner"
+        assert self._cache.pool.num_free + self._cache.tree.num_blocks + own == self.num_blocks, "a block has no owner"
 
     # -- parts of a step ------------------------------------------------------------------------------------------
+
+    def _tend(self) -> None:
+        if self._cache.tend():
+            self._scheduler.note_room()
 
     def _take_compiled(self) -> None:
         """Turns whose grammars are compiled wait for their first step."""
@@ -278,38 +257,10 @@ class EngineCore:
             else:
                 self._finish(sequence, sequence.finish_reason)
 
-    def _on_evict(self, evicted: Evicted) -> None:
-        demoted = self._transfer is not None and self._transfer.demote(evicted)
-        kind, tier = CacheEventKind.EVICTED, Tier.DEVICE
-        if demoted and self._transfer is not None and self._transfer.tiers.first_local is not None:
-            kind, tier = CacheEventKind.DEMOTED, self._transfer.tiers.first_local
-        self._events.note(kind, tier, evicted.num_tokens, evicted.owners, evicted.content_keys[-1])
-
-    def _stored(self, owner: str, num_tokens: int, content_key: bytes) -> None:
-        self._events.note(CacheEventKind.STORED, Tier.DEVICE, num_tokens, [owner], content_key)
-
-    def _loaded(self, load: FinishedLoad) -> None:
-        for tier, num_blocks in load.loaded.items():
-            if num_blocks:
-                self._events.note(CacheEventKind.LOADED, tier, num_blocks * self.block_size, [load.sequence.turn.owner])
-
-    def _tend(self) -> None:
-        """What time alone does to the cache."""
-        expired = self._ends.expire()
-        if expired:
-            self._scheduler.note_room()
-            self._events.note(CacheEventKind.EXPIRED, Tier.DEVICE, 0, expired)
-        broken = self._ends.take_broken()
-        if broken:
-            self._events.note(CacheEventKind.UNPINNED, Tier.DEVICE, 0, broken)
-
-    def _bring_back_s(self, start: int) -> float:
-        return 1.0 if self._transfer is None else self._transfer.bring_back_s(start)
-
     def _learn(self, plan: StepPlan, seconds: float) -> None:
         """The model took ``seconds``: a prefill that was alone in its step corrects the cost model."""
-        if self._transfer is not None and len(plan.chunks) == 1 and plan.chunks[0].num_own_tokens > 1:
-            self._transfer.cost.observe_prefill(plan.chunks[0].num_tokens, plan.chunks[0].start, seconds)
+        if self._cache.transfer is not None and len(plan.chunks) == 1 and plan.chunks[0].num_own_tokens > 1:
+            self._cache.transfer.cost.observe_prefill(plan.chunks[0].num_tokens, plan.chunks[0].start, seconds)
 
     def _append_sampled(self, plan: StepPlan, sampled: list[SampledToken]) -> list[Sequence]:
         """Give the turns their tokens; returns those that got any."""

@@ -169,18 +169,18 @@ class KVTransfer:
         """Count what a turn that was admitted does by ``decision``."""
         self.cost.count_loads(decision.load, decision.leave)
 
-    def demote(self, evicted: Evicted) -> bool:
-        """The tree is about to give up blocks. Returns whether they move on to a lower tier: not what was superseded,
-        nor what is cheaper to compute again than to move."""
+    def demote(self, evicted: Evicted) -> Tier | None:
+        """The tree is about to give up blocks. Returns the tier that they move on to; None: they do not, since they
+        were superseded, or are cheaper to compute again than to move."""
         tier = self.tiers.first_local
         if tier is None or evicted.superseded:
-            return False
+            return None
         probability = self.tiers.reuse_probability
         if not self.cost.worth_demoting(tier, len(evicted.blocks), evicted.start, probability):
-            return False
+            return None
         for key, block in zip(evicted.content_keys, evicted.blocks, strict=True):
             self.tiers.demote(key, self._rows[block])
-        return True
+        return tier
 
     def bring_back_s(self, start: int) -> float:
         """Seconds to have a block again that stands after ``start`` tokens of its path, once it was demoted."""

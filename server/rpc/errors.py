@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import grpc
@@ -45,6 +45,10 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
             return handler
         deserialise = _decoding(handler.request_deserializer)
         method = handler_call_details.method
+        if handler.request_streaming:
+            return grpc.stream_unary_rpc_method_handler(
+                _guarded_stream(handler.stream_unary, method, self._gate), deserialise, handler.response_serializer
+            )
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(
                 _guarded(handler.unary_stream, method, self._gate), deserialise, handler.response_serializer
@@ -69,10 +73,34 @@ def _decoding(deserialise: Any) -> Callable[[bytes], Any]:
 
 
 def _guarded(behaviour: Any, method: str, gate: Gate) -> _Behaviour:
+    """A method with one request."""
+
+    async def checked(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        _require_known(request)
+        return await behaviour(request, context)
+
+    return _with_status(checked, method, gate)
+
+
+def _guarded_stream(behaviour: Any, method: str, gate: Gate) -> _Behaviour:
+    """A method with a stream of requests."""
+
+    async def checked(requests: AsyncIterator[Any], context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        return await behaviour(_known(requests), context)
+
+    return _with_status(checked, method, gate)
+
+
+async def _known(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async for request in requests:
+        _require_known(request)
+        yield request
+
+
+def _with_status(behaviour: _Behaviour, method: str, gate: Gate) -> _Behaviour:
     async def guarded(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:
             identify(gate, context)
-            _require_known(request)
             return await behaviour(request, context)
         except SessileError as error:
             if status_of(error).grpc_code is grpc.StatusCode.INTERNAL:

@@ -53,7 +53,7 @@ class RpcServer:
                 ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
             ],
         )
-        add_SessionServiceServicer_to_server(SessionService(sessions), self._server)  # type: ignore[abstract,no-untyped-call,unused-ignore]
+        add_SessionServiceServicer_to_server(SessionService(sessions), self._server)  # type: ignore[no-untyped-call,unused-ignore]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)

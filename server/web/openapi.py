@@ -8,7 +8,7 @@ import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from . import answers, bodies
+from . import answers, bodies, cache_answers
 
 _REFERENCE = "#/components/schemas/{name}"
 _DOCUMENTED: tuple[type[msgspec.Struct], ...] = (
@@ -21,7 +21,10 @@ _DOCUMENTED: tuple[type[msgspec.Struct], ...] = (
     answers.ModelCard,
     answers.Health,
     answers.Ready,
-    answers.HitRate,
+    cache_answers.HitRate,
+    cache_answers.MissList,
+    cache_answers.TreeTop,
+    cache_answers.Tiers,
     answers.ErrorAnswer,
 )
 _CHUNKS: dict[type, type[msgspec.Struct]] = {
@@ -79,6 +82,7 @@ _SECURITY = {
 }
 _TAGS = [
     {"name": "inference", "description": "Turns, in OpenAI's shapes."},
+    {"name": "cache", "description": "What was reused, what could have been, and why it was not."},
     {"name": "status", "description": "What the server says about itself."},
 ]
 

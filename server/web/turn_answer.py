@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Generic, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -26,22 +27,16 @@ from .writers import TurnWriter
 
 logger = logging.getLogger(__name__)
 SESSION_HEADER = "x-sessile-session"
+_Event = TypeVar("_Event")
 
 
-class TurnAnswer(Response):
-    """What streamed and whole answers have in common. ``events`` is run, and closed, by this response."""
+class TurnAnswer(Response, Generic[_Event]):
+    """What all answers have in common. ``events`` is run, and closed, by this response."""
 
-    def __init__(
-        self,
-        events: AsyncIterator[CompletionEvent],
-        writer: TurnWriter,
-        meter: TurnMeter,
-        headers: Mapping[str, str],
-    ) -> None:
+    def __init__(self, events: AsyncIterator[_Event], meter: TurnMeter, headers: Mapping[str, str]) -> None:
         super().__init__(headers=headers, media_type=self.media_type)
         del self.headers["content-length"]
         self._events = events
-        self._writer = writer
         self._meter = meter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,8 +65,25 @@ class TurnAnswer(Response):
                 await self._events.aclose()
             self._meter.ended("cancelled")
 
-    async def _answer(self, events: AsyncIterator[CompletionEvent], send: Send) -> None:
+    async def _answer(self, events: AsyncIterator[_Event], send: Send) -> None:
         raise NotImplementedError
+
+    def _count(self, delta: TurnDelta) -> None:
+        if isinstance(delta, TextDelta):
+            self._meter.tokens(len(delta.token_ids))
+
+    async def _start(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+
+
+class _OneTurn(TurnAnswer[CompletionEvent]):
+    """The answer of one turn, which ``writer`` writes."""
+
+    def __init__(
+        self, events: AsyncIterator[CompletionEvent], writer: TurnWriter, meter: TurnMeter, headers: Mapping[str, str]
+    ) -> None:
+        super().__init__(events, meter, headers)
+        self._writer = writer
 
     async def _first(self, events: AsyncIterator[CompletionEvent]) -> TurnEvent:
         """The first event that says something; the one before it names the session."""
@@ -84,15 +96,8 @@ class TurnAnswer(Response):
         assert not isinstance(event, TurnBegun)
         return event
 
-    def _count(self, delta: TurnDelta) -> None:
-        if isinstance(delta, TextDelta):
-            self._meter.tokens(len(delta.token_ids))
 
-    async def _start(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-
-
-class StreamedTurn(TurnAnswer):
+class StreamedTurn(_OneTurn):
     """Server-sent events. An error before the first event has its own status, a later one is an event."""
 
     media_type = "text/event-stream"
@@ -109,16 +114,16 @@ class StreamedTurn(TurnAnswer):
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
                     opening = b""
                 event = await _next(events)
-            _refuse_aborted(event)
+            refuse_aborted(event)
             self._meter.finished(event)
-            last = opening + self._writer.closing(event)
+            last = opening + self._writer.ended(event) + self._writer.done(event)
         except SessileError as error:
             self._meter.failed(error)
             last = opening + self._writer.failed(error)
         await send({"type": "http.response.body", "body": last, "more_body": False})
 
 
-class WholeTurn(TurnAnswer):
+class WholeTurn(_OneTurn):
     """One JSON object, when the turn is over."""
 
     media_type = "application/json"
@@ -130,9 +135,9 @@ class WholeTurn(TurnAnswer):
             self._count(event)
             deltas.append(event)
             event = await _next(events)
-        _refuse_aborted(event)
+        refuse_aborted(event)
         self._meter.finished(event)
-        body = self._writer.whole(deltas, event)
+        body = self._writer.answer(deltas, event)
         await self._start(send)
         await send({"type": "http.response.body", "body": body, "more_body": False})
 
@@ -143,7 +148,8 @@ async def _next(events: AsyncIterator[CompletionEvent]) -> TurnEvent:
     return event
 
 
-def _refuse_aborted(finished: TurnFinished) -> None:
+def refuse_aborted(finished: TurnFinished) -> None:
+    """Raise EngineError for a turn that was ended before its time."""
     if finished.finish_reason == "aborted":
         raise EngineError("the server ended the turn before it was complete", remedy="send it again")
 

@@ -79,6 +79,16 @@ class PrefixCache:
         self.block_size = keys.fingerprint.block_size
 
     @property
+    def tree(self) -> RadixTree:
+        """The tree, to look at."""
+        return self._tree
+
+    @property
+    def block_bytes(self) -> int:
+        """Size of a block's KV."""
+        return self._keys.fingerprint.block_bytes
+
+    @property
     def num_available(self) -> int:
         """Blocks that could be handed out now: the free ones and those that the tree would give up."""
         return self._pool.num_free + self._tree.num_evictable_blocks

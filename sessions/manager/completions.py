@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 
 import msgspec
 
 from ...server.engine.messages import EngineReady
 from ..errors import ContextOverflow, RequestError
 from ..keeping import NOTHING_SAID, Keeping
-from ..messages import Message
+from ..messages import Message, Role
 from ..session import EntryKind, NewEntry, Place, Session, tokens_in
 from ..store import Change, SessionStore
 from . import validation
@@ -24,6 +25,7 @@ from .requests import (
     CompletionRequest,
     ConversationEnd,
     MessagesInput,
+    Miss,
     TextInput,
     TokenIdsInput,
     TurnBegun,
@@ -31,6 +33,7 @@ from .requests import (
 )
 from .running import RunningWork
 from .turn import TurnResult, TurnRun
+from .turn_content import content_of_request
 from .turns import Turns, TurnTerms, computed_before
 
 Publish = Callable[[Session, Happening], None]
@@ -44,6 +47,7 @@ class _Prompt(msgspec.Struct, frozen=True, kw_only=True):
     key: Key | None = None
     grew_from: Key | None = None
     logged_tokens: int = 0
+    conversation: str = ""
     origin: Origin | None = None
     new: Sequence[Message] = ()
 
@@ -99,12 +103,14 @@ class Completions:
         self, request: CompletionRequest, keys: ConversationKeys, prompt: _Prompt
     ) -> AsyncGenerator[CompletionEvent, None]:
         run = await self._run(request, prompt, TurnTerms(logged_tokens=prompt.logged_tokens))
+        self._turns.observer.asked(run.turn, prompt.conversation, partial(content_of_request, request))
         yield TurnBegun(session_id="", prompt_tokens=len(prompt.token_ids))
         async with aclosing(run.deltas()) as deltas:
             async for delta in deltas:
                 yield delta
         self._remember(request, keys, prompt, run.result)
-        yield _finished(run.result, num_tokens=len(prompt.token_ids) + len(run.result.token_ids))
+        miss = self._turns.observer.miss_of(run.turn.turn_id)
+        yield _finished(run.result, miss, num_tokens=len(prompt.token_ids) + len(run.result.token_ids))
 
     async def _kept(
         self, request: CompletionRequest, keys: ConversationKeys, prompt: _Prompt
@@ -116,6 +122,8 @@ class Completions:
         fresh = self.conversations.fresh(request.tenant, request.tools, identity, keeping)
         finished: TurnFinished | None = None
         async with self.conversations.held(prompt.origin, fresh, request.session_id) as held:
+            if prompt.origin is not None and held.base_version == 0:
+                self._turns.observer.forked(held.session.session_id, prompt.origin.session.session_id)
             self._care.turn_begins(held.session, MessagesInput(tuple(prompt.new)))
             self._publish(held.session, TurnStarted(version=held.session.version, prompt_tokens=len(prompt.token_ids)))
             try:
@@ -140,6 +148,7 @@ class Completions:
             owner=held.session.session_id,
         )
         run = await self._run(request, prompt, terms)
+        self._turns.observer.asked(run.turn, held.session.session_id, partial(content_of_request, request))
         yield TurnBegun(session_id=held.session.session_id, prompt_tokens=len(prompt.token_ids))
         try:
             async with aclosing(run.deltas()) as deltas:
@@ -148,7 +157,8 @@ class Completions:
         finally:
             held.is_ending()
         self._remember(request, keys, prompt, run.result)
-        yield await self._commit(request, keys, prompt, held, run.result)
+        miss = self._turns.observer.miss_of(run.turn.turn_id)
+        yield await self._commit(request, keys, prompt, held, run.result, miss)
 
     async def _run(self, request: CompletionRequest, prompt: _Prompt, terms: TurnTerms) -> TurnRun:
         bound = await self._turns.with_required_calls(prompt.token_ids, request, request.tools)
@@ -160,7 +170,13 @@ class Completions:
         return self._turns.run(prompt.token_ids, bound, reading, terms)
 
     async def _commit(
-        self, request: CompletionRequest, keys: ConversationKeys, prompt: _Prompt, held: Held, result: TurnResult
+        self,
+        request: CompletionRequest,
+        keys: ConversationKeys,
+        prompt: _Prompt,
+        held: Held,
+        result: TurnResult,
+        miss: Miss | None,
     ) -> TurnFinished:
         assert prompt.key is not None
         entries = (
@@ -181,7 +197,7 @@ class Completions:
         calls = {call.id: call.name for call in result.message.tool_calls}
         self._care.turn_ended(committed, [*prompt.token_ids, *result.token_ids], calls)
         finished = msgspec.structs.replace(
-            _finished(result, num_tokens=committed.place.num_tokens),
+            _finished(result, miss, num_tokens=committed.place.num_tokens),
             session_id=committed.session_id,
             version=committed.version,
             turn=committed.place.num_turns,
@@ -206,6 +222,7 @@ class Completions:
     ) -> _Prompt:
         prompts, messages, limit = self._turns.prompts, conversation.messages, engine.context_length
         message_keys = await self._turns.tokenise(lambda: keys.of(messages))
+        conversation_name = _conversation_name(request, messages, message_keys)
         count, remembered, origin = await self._remembered(request, message_keys[:-1], engine)
         if count:
             continued = await self._continuation(request, messages[count:], remembered, limit)
@@ -217,11 +234,12 @@ class Completions:
                     logged_tokens=computed_before(len(remembered)),
                     origin=origin,
                     new=messages[count:] if origin is not None else messages,
+                    conversation=conversation_name,
                 )
         whole = await self._turns.tokenise(
             lambda: prompts.prompt(messages, request.tools, request.template_arguments, limit)
         )
-        return _Prompt(token_ids=list(whole), key=message_keys[-1], new=messages)
+        return _Prompt(token_ids=list(whole), key=message_keys[-1], new=messages, conversation=conversation_name)
 
     async def _remembered(
         self, request: CompletionRequest, keys: Sequence[Key], engine: EngineReady
@@ -273,12 +291,21 @@ def _kept_on(keeping: Keeping, request: CompletionRequest, place: Place, now: fl
     return after if request.retain is None else after.with_hint(request.retain, place.num_tokens, now=now)
 
 
-def _finished(result: TurnResult, *, num_tokens: int) -> TurnFinished:
+def _conversation_name(request: CompletionRequest, messages: Sequence[Message], keys: Sequence[Key]) -> str:
+    """The client's own name for it, else one for all conversations that begin with the same user's message."""
+    if request.client_session:
+        return request.client_session
+    first = next((index for index, message in enumerate(messages) if message.role is Role.USER), len(messages) - 1)
+    return f"chat-{keys[first].hex()[:16]}"
+
+
+def _finished(result: TurnResult, miss: Miss | None, *, num_tokens: int) -> TurnFinished:
     return TurnFinished(
         finish_reason=result.finish_reason,
         stop_cause=result.stop_cause,
         usage=result.usage,
         num_tokens=num_tokens,
+        miss=miss,
         tool_calls=result.message.tool_calls,
         reasoning_tokens=result.reasoning_tokens,
     )

@@ -71,6 +71,11 @@ class TurnRun:
         self._result: TurnResult | None = None
 
     @property
+    def turn(self) -> SubmitTurn:
+        """What the engine is asked."""
+        return self._turn
+
+    @property
     def result(self) -> TurnResult:
         """The finished turn."""
         if self._result is None:

@@ -157,10 +157,12 @@ def test_long_forced_texts_keep_to_the_budget_of_a_step() -> None:
 def test_preemption_in_the_middle_of_a_grammar(longest: int) -> None:
     roomy = GrammarBench()
     drafter = RandomDrafter(1, longest, roomy.vocab_size)
-    tight = GrammarBench(num_blocks=9, drafter=drafter, max_sequences=4)
+    tight = GrammarBench(num_blocks=14, drafter=drafter, max_sequences=4)
+    points = compact({"type": "array", "items": POINT, "minItems": 4, "maxItems": 6})
     for bench in (roomy, tight):
         for number in range(4):
-            bench.submit(f"t{number}", compact(POINT), seed=number, max_tokens=100)
+            prompt = [number, *range(20)]
+            bench.submit(f"t{number}", points, prompt, seed=number, max_tokens=180)
         bench.run()
     assert tight.core.stats().preemptions > 0
     assert tight.tokens == roomy.tokens

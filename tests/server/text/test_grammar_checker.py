@@ -95,7 +95,6 @@ async def test_what_is_not_supported_is_named_with_its_place(
         (schema({"const": "x" * 300_000}), "--grammar-max-bytes"),
         (Grammar(GrammarKind.REGEX, "(a"), "unclosed group"),
         (Grammar(GrammarKind.REGEX, "(" * 20_000 + ")" * 20_000), "nested"),
-        (Grammar(GrammarKind.REGEX, ""), "only the empty text"),
         (Grammar(GrammarKind.CHOICE, "[]"), "one of several strings"),
         (Grammar(GrammarKind.LARK, 'start: <|unknown|> "a"'), "special token"),
         (Grammar(GrammarKind.LARK, "start: nowhere"), "nowhere"),
