@@ -54,7 +54,9 @@ class Completions:
                 if prompt.key is None
                 else self._turns.message_reading(prompt.token_ids, bound, request.tools)
             )
-            run = self._turns.run(prompt.token_ids, bound, reading, TurnTerms(logged_tokens=prompt.logged_tokens))
+            run = self._turns.run(
+                prompt.token_ids, bound, reading, TurnTerms(tools=request.tools, logged_tokens=prompt.logged_tokens)
+            )
             async with aclosing(run.deltas()) as deltas:
                 async for delta in deltas:
                     yield delta
