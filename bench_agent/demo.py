@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -32,7 +33,7 @@ from ..server.client import AsyncSession, AsyncSessionClient, AsyncTurn, RetryPo
 REPOSITORY = Path(__file__).resolve().parent.parent
 FILES_READ = (
     ("sessions/cache/block_pool.py", 12, 34),
-    ("server/engine/scheduler.py", 1, 24),
+    ("sessions/session.py", 1, 24),
     ("sessions/cache/radix_tree.py", 1, 26),
 )
 SYSTEM = """You are a coding agent that works in a repository, step by step. Answer with one short thought.
@@ -135,7 +136,7 @@ class Demo:
                 result = session.tool_result(
                     f"call_{number}", _lines(path, start, stop), name="read_file", sampling=ANSWER
                 )
-                await self._turn(f"{number} tool result: {path}", result)
+                await self._turn(f"{number} tool result: {Path(path).name}", result)
             await self._sub_agents(session)
             await self._rollback(session)
             await self._engine_dies(session)
@@ -200,12 +201,11 @@ class Demo:
         self._console.print(f"[bold yellow]»[/] {text}")
 
     def _table(self) -> Table:
-        table = Table(title="turns", title_justify="left", expand=False)
-        for column, justify in (
-            ("turn", "left"), ("prompt", "right"), ("from cache", "right"), ("computed", "right"),
-            ("TTFT ms", "right"), ("tok/s", "right"), ("answer", "left"),
-        ):  # fmt: skip
-            table.add_column(column, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+        table = Table(title="turns", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table.add_column("turn", no_wrap=True, min_width=24, max_width=30)
+        for column, width in (("prompt", 6), ("from cache", 10), ("computed", 8), ("TTFT ms", 7), ("tok/s", 5)):
+            table.add_column(column, justify="right", no_wrap=True, min_width=width)
+        table.add_column("answer", no_wrap=True)
         for row in self.rows:
             sources = row.usage.tokens_by_source
             answer = " ".join(row.text.split())
@@ -264,7 +264,7 @@ async def _run(console: Console) -> None:
 
 def main() -> None:
     """Run the demo."""
-    asyncio.run(_run(Console()))
+    asyncio.run(_run(Console(width=None if sys.stdout.isatty() else 120)))
 
 
 if __name__ == "__main__":

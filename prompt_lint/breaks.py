@@ -118,5 +118,14 @@ class Break:
         return self.profile.explicit and self.place.common_chars >= self.cached_chars
 
 
+def scope_between(previous: Prompt, current: Prompt) -> Scope:
+    """Two requests without session ids whose conversation does not grow are items of a batch, not turns."""
+    if current.request.session is not None or previous.request.session is not None:
+        return Scope.LINEAGE
+    was, now = previous.conversation, current.conversation
+    same = len(was) == len(now) and all(a.digest == b.digest for a, b in zip(was, now, strict=True))
+    return Scope.FLEET if same and len(now) == 1 else Scope.LINEAGE
+
+
 def _at(prompt: Prompt, unit: int) -> Unit | None:
     return prompt.units[unit] if unit < len(prompt.units) else None

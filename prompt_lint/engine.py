@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from .breaks import Break, Scope
+from .breaks import Break, Scope, scope_between
 from .causes import Causes, Loss
 from .divergence import common_units, first_divergence
 from .findings import Finding, Severity
@@ -172,7 +172,7 @@ class TraceLinter:
         """Judge a continuation; True when something explains a miss."""
         previous = parent.prompt
         pair = (previous.request.index, prompt.request.index)
-        scope = _scope(previous, prompt)
+        scope = scope_between(previous, prompt)
         judged = self._judged = self._judge.judge(previous, prompt, profile, scope)
         if profile.explicit:
             self._markers(parent, prompt, profile, pair)
@@ -306,12 +306,3 @@ class TraceLinter:
             reused = usage.cached_tokens
         summary.reused_tokens += reused
         self.strips.record(prompt, parent, reused)
-
-
-def _scope(previous: Prompt, current: Prompt) -> Scope:
-    """Two requests without session ids whose conversation does not grow are items of a batch, not turns."""
-    if current.request.session is not None or previous.request.session is not None:
-        return Scope.LINEAGE
-    was, now = previous.conversation, current.conversation
-    same = len(was) == len(now) and all(a.digest == b.digest for a, b in zip(was, now, strict=True))
-    return Scope.FLEET if same and len(now) == 1 else Scope.LINEAGE

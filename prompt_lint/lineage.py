@@ -86,7 +86,9 @@ class Match:
 class LineageIndex:
     """Finds parents and the longest common prefix over everything seen, in bounded memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept_chars: int = _KEPT_CHARS, kept_entries: int = _KEPT_ENTRIES) -> None:
+        self._kept_chars = kept_chars
+        self._kept_entries = kept_entries
         self._chains: OrderedDict[int, Entry] = OrderedDict()
         self._branches: OrderedDict[int, Branches] = OrderedDict()
         self._talks: OrderedDict[tuple[str | None, int], Entry] = OrderedDict()
@@ -178,7 +180,9 @@ class LineageIndex:
             self._branches.popitem(last=False)
 
     def _evict(self) -> None:
-        while len(self._recent) > _KEPT_ENTRIES or (self._chars > _KEPT_CHARS and len(self._recent) > _RECENT):
+        while len(self._recent) > self._kept_entries or (
+            self._chars > self._kept_chars and len(self._recent) > _RECENT
+        ):
             _, entry = self._recent.popitem(last=False)
             self._chars -= entry.prompt.total_chars
             kept = self._by_session.get(entry.prompt.request.session, [])

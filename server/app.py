@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 
 from ..sessions.errors import ConfigError, SessileError
 from .command_line import CommandLine, parse_command_line
@@ -25,8 +26,11 @@ _SERVER_EXTRA = "this command needs the server's packages: pip install 'sessile[
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status: 0 done, 1 failed, 2 wrong usage or configuration."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["keys"]:
+        return _keys(arguments[1:])
     try:
-        line = parse_command_line(sys.argv[1:] if arguments is None else arguments)
+        line = parse_command_line(arguments)
         resolved = load_config(line.flags, os.environ, line.config_file)
         hand_down(resolved, os.environ)
     except ConfigError as error:
@@ -64,6 +68,18 @@ def _run(line: CommandLine, resolved: ResolvedConfig) -> int:
             return EXIT_FAILED if is_broken(findings) else 0
         case _:
             raise AssertionError(f"the parser knows no command {line.command}")
+
+
+def _keys(arguments: Sequence[str]) -> int:
+    from .keys_command import keys_parser, run_keys
+
+    given = keys_parser().parse_args(list(arguments))
+    try:
+        flags = {"data_dir": given.data_dir} if given.data_dir else {}
+        resolved = load_config(flags, os.environ, Path(given.config) if given.config else None)
+        return run_keys(given, resolved.config.server.data_dir)
+    except ConfigError as error:
+        return _complain(str(error), EXIT_USAGE)
 
 
 def _serve(resolved: ResolvedConfig) -> int:

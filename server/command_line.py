@@ -19,6 +19,7 @@ COMMANDS = {
     "models": "list the models in the cache folder",
     "doctor": "say what was found on this machine and what is wrong with it",
 }
+APART = {"keys": "create, list and revoke API keys"}  # commands with a command line of their own
 _REPORTS = ("models", "doctor")  # commands that print a report and take --json
 
 
@@ -96,6 +97,8 @@ def _build_parser() -> argparse.ArgumentParser:
         if name in _REPORTS:
             command.add_argument("--json", dest="as_json", action="store_true", help="print JSON")
         _add_settings(command)
+    for name, description in APART.items():
+        commands.add_parser(name, help=description, add_help=False)
     return parser
 
 

@@ -16,6 +16,11 @@ import msgspec
 from .config import ServerConfig
 from .engine.client import EngineClient
 from .engine.engine_config import EngineConfig
+from .identity.access import Access
+from .identity.certificates import Certificates
+from .identity.exposure import check_exposure
+from .identity.gate import Gate
+from .identity.key_file import KeyFile
 from .lifecycle import Lifecycle
 from .model.source import resolve_model
 from .places import listen, prepare_data_dir
@@ -40,11 +45,12 @@ async def run_server(config: ServerConfig) -> None:
     lifecycle = Lifecycle()
     lifecycle.install_signals()
     prepare_data_dir(config.server.data_dir)
+    access = open_access(config, time.monotonic)
     listen(config.server.host, config.grpc.port, "grpc").close()  # gRPC binds later: better told now
     async with contextlib.AsyncExitStack() as stack:
         listener = stack.enter_context(contextlib.closing(listen(config.server.host, config.http.port, "http")))
         with start_progress() as progress:
-            running = await _unless_stopped(_start(config, lifecycle, listener, progress, stack), lifecycle)
+            running = await _unless_stopped(_start(config, lifecycle, listener, access, progress, stack), lifecycle)
         if running is not None:
             _announce(config, running, listener, time.monotonic() - started)
             await lifecycle.stopped()
@@ -63,6 +69,7 @@ async def _start(
     config: ServerConfig,
     lifecycle: Lifecycle,
     listener: socket.socket,
+    access: Access,
     progress: StartProgress,
     stack: contextlib.AsyncExitStack,
 ) -> _Running:
@@ -73,7 +80,7 @@ async def _start(
     loading = asyncio.ensure_future(engine.start())
     stack.callback(loading.cancel)
     start_front = await asyncio.to_thread(_import_front)
-    front = await start_front(config, source, engine, listener, lifecycle.check_admission, stack)
+    front = await start_front(config, source, engine, listener, access, lifecycle.check_admission, stack)
     await loading
     await front.rpc.set_serving()
     return _Running(engine, front)
@@ -91,6 +98,15 @@ def _with_disk_path(config: ServerConfig) -> EngineConfig:
     if config.engine.disk_path:
         return config.engine
     return msgspec.structs.replace(config.engine, disk_path=str(config.server.data_dir / "kv"))
+
+
+def open_access(config: ServerConfig, clock: Callable[[], float]) -> Access:
+    """Keys and certificates, as configured. Raises ConfigError, also for a public address without keys."""
+    config.auth.validate()
+    config.tls.validate()
+    gate = Gate(KeyFile(config.server.data_dir), config.auth.api_key, clock)
+    check_exposure(config.server.host, gate)
+    return Access(gate, Certificates.configured(config.tls))
 
 
 async def _unless_stopped(work: Coroutine[Any, Any, _Result], lifecycle: Lifecycle) -> _Result | None:

@@ -19,6 +19,8 @@ from msgspec import Meta
 from ..sessions.errors import ConfigError
 from ..sessions.keeping import Persistence, PersistencePolicy
 from .engine.engine_config import EngineConfig
+from .identity.auth_config import AuthConfig, TlsConfig
+from .observe.config import ObserveConfig
 from .settings import ENVIRONMENT_PREFIX, Setting, settings_of, suggest
 from .text.answer_format import TextConfig
 from .text.grammar_config import GrammarConfig
@@ -89,6 +91,10 @@ class SessionsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     ] = "always"
     idle_s: Annotated[Seconds, Meta(description="seconds without a turn after which a session is idle")] = 30.0
 
+    export_key: Annotated[
+        str, Meta(description="file of the key that exported sessions are signed with; by default in the data folder")
+    ] = ""
+
     def policy(self) -> PersistencePolicy:
         """The policy of a session that has none of its own."""
         return PersistencePolicy(Persistence(self.persistence), self.idle_s)
@@ -121,7 +127,10 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     http: HttpConfig = msgspec.field(default_factory=HttpConfig)
     grpc: GrpcConfig = msgspec.field(default_factory=GrpcConfig)
     grammar: GrammarConfig = msgspec.field(default_factory=GrammarConfig)
+    auth: Annotated[AuthConfig, Meta(extra={"prefix": ""})] = msgspec.field(default_factory=AuthConfig)
+    tls: TlsConfig = msgspec.field(default_factory=TlsConfig)
     log: LogConfig = msgspec.field(default_factory=LogConfig)
+    observe: Annotated[ObserveConfig, Meta(extra={"prefix": ""})] = msgspec.field(default_factory=ObserveConfig)
 
     def validate(self) -> None:
         """What no single key can see. Raises ConfigError."""

@@ -20,6 +20,7 @@ from ..sessions.errors import (
     EngineError,
     ModelChanged,
     ModelError,
+    PermissionDenied,
     RequestError,
     SessileError,
     SessionBusy,
@@ -27,6 +28,7 @@ from ..sessions.errors import (
     SessionNotFound,
     StaleVersion,
     StoreError,
+    Unauthenticated,
 )
 
 DOMAIN = "sessile"  # of google.rpc.ErrorInfo
@@ -57,6 +59,8 @@ ERROR_TABLE: tuple[ErrorStatus, ...] = (
     ErrorStatus(DeadlineExceeded, "DEADLINE_EXCEEDED", _Code.DEADLINE_EXCEEDED, 504),
     ErrorStatus(Draining, "DRAINING", _Code.UNAVAILABLE, 503, transient=True),
     ErrorStatus(EngineError, "ENGINE_UNAVAILABLE", _Code.UNAVAILABLE, 503, transient=True),
+    ErrorStatus(Unauthenticated, "UNAUTHENTICATED", _Code.UNAUTHENTICATED, 401),
+    ErrorStatus(PermissionDenied, "PERMISSION_DENIED", _Code.PERMISSION_DENIED, 403),
     ErrorStatus(StoreError, "STORE_ERROR", _Code.INTERNAL, 500),
     ErrorStatus(ModelError, "MODEL_ERROR", _Code.INTERNAL, 500),
     ErrorStatus(ConfigError, "CONFIG_ERROR", _Code.INTERNAL, 500),

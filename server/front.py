@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import uvicorn
 
@@ -19,7 +20,13 @@ from ..sessions.store import SessionStore
 from .command_line import installed_version
 from .config import ServerConfig
 from .engine.client import EngineClient
+from .identity.access import Access
+from .identity.certificates import Certificates
+from .identity.reload import CertificateWatch
 from .model.source import ModelSource
+from .observe.observatory import Observatory
+from .observe.spans import open_spans
+from .observe.trace_log import open_trace_log
 from .rpc.rpc_server import RpcServer
 from .text.chat_template import ChatTemplate
 from .text.tokenizer import Tokenizer
@@ -47,6 +54,7 @@ async def start_front(
     source: ModelSource,
     engine: EngineClient,
     listener: socket.socket,
+    access: Access,
     check_admission: Callable[[], None],
     stack: contextlib.AsyncExitStack,
 ) -> Front:
@@ -61,6 +69,17 @@ async def start_front(
     store = await asyncio.to_thread(SessionStore, config.server.data_dir)
     stack.callback(store.close)
     served = served_name(config, source)
+    observatory = Observatory(
+        config.observe,
+        model=served.name,
+        template=template.source,
+        trace_log=open_trace_log(config.observe, tokenizer, served.name),
+        spans=open_spans(config.observe.otlp_endpoint, served.name, installed_version())
+        if config.observe.otlp_endpoint
+        else None,
+    )
+    stack.callback(observatory.close)
+    engine.listen(observatory)
     manager = SessionManager(
         store,
         engine,
@@ -70,6 +89,8 @@ async def start_front(
         text_config=config.text,
         grammars=config.grammar,
         persistence=config.sessions.policy(),
+        observer=observatory,
+        export_key=Path(config.sessions.export_key) if config.sessions.export_key else None,
     )
     stack.push_async_callback(manager.aclose)
     manager.care.idle.start(_LOOK_FOR_IDLE_EVERY_S)
@@ -79,12 +100,18 @@ async def start_front(
         token_bytes=tokenizer.token_bytes,
         served=served,
         http=config.http,
+        gate=access.gate,
         check_admission=check_admission,
         version=installed_version(),
         started_at=time.time(),
+        observatory=observatory,
     )
-    await stack.enter_async_context(serve_http(parts, listener, config))
-    rpc = RpcServer(manager, host=config.server.host, port=config.grpc.port)
+    await stack.enter_async_context(serve_http(parts, listener, config, access.certificates))
+    following = asyncio.create_task(observatory.kv_events.follow(engine.cache_events()))
+    stack.callback(following.cancel)
+    rpc = RpcServer(
+        manager, access.gate, host=config.server.host, port=config.grpc.port, certificates=access.certificates
+    )
     grpc_port = await rpc.start()
     stack.push_async_callback(rpc.stop, LAST_WORDS_S)
     return Front(manager, rpc, served, grpc_port)
@@ -99,8 +126,11 @@ class _HttpServer(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serve_http(parts: WebParts, listener: socket.socket, config: ServerConfig) -> AsyncIterator[None]:
+async def serve_http(
+    parts: WebParts, listener: socket.socket, config: ServerConfig, certificates: Certificates | None
+) -> AsyncIterator[None]:
     """Answer HTTP on ``listener`` until the end of the context."""
+    context = None if certificates is None else certificates.ssl_context()
     server = _HttpServer(
         uvicorn.Config(
             create_app(parts),
@@ -112,12 +142,20 @@ async def serve_http(parts: WebParts, listener: socket.socket, config: ServerCon
             server_header=False,
             backlog=config.http.backlog,
             timeout_graceful_shutdown=LAST_WORDS_S,
+            ssl_context_factory=None if context is None else lambda _config, _default: context,
         )
     )
     serving = asyncio.ensure_future(server.serve([listener]))
+    watching = (
+        None
+        if certificates is None or context is None
+        else asyncio.ensure_future(CertificateWatch(certificates).run(context))
+    )
     try:
         yield
     finally:
+        if watching is not None:
+            watching.cancel()
         server.should_exit = True
         await serving
 

@@ -10,6 +10,8 @@
     │   ├── SessionBusy        a turn is running
     │   ├── StaleVersion       ``expected_version`` is not the session's version
     │   └── ModelChanged       the session was written with another model or tokenizer
+    ├── Unauthenticated        no valid API key
+    ├── PermissionDenied       the API key is not good for this
     ├── StoreError             the session store cannot be read or written
     ├── CapacityError          queue or budget full; try again later
     ├── DeadlineExceeded       the turn's deadline passed while it waited
@@ -90,6 +92,14 @@ class ModelChanged(SessionError):
         super().__init__(message, field="model", remedy="serve the session's model, or open a new session")
         self.session_fingerprint = session_fingerprint
         self.server_fingerprint = server_fingerprint
+
+
+class Unauthenticated(SessileError):
+    """There is no valid API key with the request."""
+
+
+class PermissionDenied(SessileError):
+    """The request's API key is not good for what it asks."""
 
 
 class StoreError(SessileError):

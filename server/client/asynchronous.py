@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
 from types import TracebackType
 from typing import Unpack
@@ -9,13 +11,21 @@ from typing import Unpack
 import grpc
 
 from ...sessions.manager.events import SessionEvent
-from ...sessions.manager.requests import ListSessions, OpenSession, SessionView, WatchRequest
+from ...sessions.manager.requests import (
+    Imported,
+    ImportSession,
+    ListSessions,
+    OpenSession,
+    SessionView,
+    WatchRequest,
+)
 from ..proto import requests, responses, views
 from ..proto import session_pb2 as pb
 from .connection import Connection
 from .options import OpenOptions, request_id_of
 from .retry import RetryPolicy
 from .session import AsyncSession, Opening
+from .session_file import read_chunks
 
 DEFAULT_TARGET = "127.0.0.1:50051"
 
@@ -96,6 +106,26 @@ class AsyncSessionClient:
     def watch(self) -> AsyncGenerator[SessionEvent, None]:
         """What happens in all sessions of the tenant from now on; closing the iterator ends the watch."""
         return self._connection.watch(WatchRequest(tenant=self.tenant))
+
+    async def import_session(
+        self,
+        file: str | os.PathLike[str] | AsyncIterator[bytes],
+        *,
+        without_kv: bool = False,
+        request_id: str | None = None,
+    ) -> tuple[AsyncSession, Imported]:
+        """A session from a file that an export wrote, and what became of the file's KV.
+
+        A path is read, and sent again under the same id if the connection breaks; chunks are sent once.
+        ``without_kv``: do not use the file's KV.
+        """
+        request = ImportSession(tenant=self.tenant, request_id=request_id or uuid.uuid4().hex, without_kv=without_kv)
+        if isinstance(file, str | os.PathLike):
+            path = file
+            imported = await self._connection.repeat(lambda: self._connection.import_once(request, read_chunks(path)))
+        else:
+            imported = await self._connection.import_once(request, file)
+        return AsyncSession(self._connection, imported.session), imported
 
     async def _open(self, request: OpenSession, timeout_s: float | None) -> AsyncSession:
         message = requests.write_open(request)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
 
+from ...sessions.errors import SessileError
 from ...sessions.manager.events import SessionEvent
-from ...sessions.manager.requests import TurnEvent, WatchRequest
-from ..proto import events, responses
+from ...sessions.manager.requests import ExportRequest, Imported, ImportSession, TurnEvent, WatchRequest
+from ..proto import events, responses, transfer
 from ..proto import session_pb2 as pb
 from ..proto.session_pb2_grpc import SessionServiceStub
 from .errors import from_rpc_error
@@ -45,15 +46,25 @@ class Connection:
         Raises:
             SessileError: the last attempt's.
         """
+
+        async def typed() -> _Answer:
+            try:
+                return await send()
+            except grpc.aio.AioRpcError as rpc_error:
+                raise from_rpc_error(rpc_error) from rpc_error
+
+        return await self.repeat(typed)
+
+    async def repeat(self, send: Callable[[], Awaitable[_Answer]]) -> _Answer:
+        """As ``call``, for what raises our errors already."""
         attempt = 1
         while True:
             try:
                 return await send()
-            except grpc.aio.AioRpcError as rpc_error:
-                error = from_rpc_error(rpc_error)
+            except SessileError as error:
                 delay_s = self.retry.delay_s(error, attempt)
                 if delay_s is None:
-                    raise error from rpc_error
+                    raise
             await self.retry.sleep(delay_s)
             attempt += 1
 
@@ -92,6 +103,38 @@ class Connection:
             raise from_rpc_error(rpc_error) from rpc_error
         finally:
             call.cancel()
+
+    async def export(self, request: ExportRequest) -> AsyncGenerator[bytes, None]:
+        """A session's file, in chunks. It is sent once: after an error, begin again.
+
+        Raises:
+            SessileError: the server's, or ConnectionLost.
+        """
+        call = self.stub.Export(transfer.write_export(request))
+        try:
+            async for response in call:
+                yield response.chunk
+        except grpc.aio.AioRpcError as rpc_error:
+            raise from_rpc_error(rpc_error) from rpc_error
+        finally:
+            call.cancel()
+
+    async def import_once(self, request: ImportSession, chunks: AsyncIterator[bytes]) -> Imported:
+        """A session from a file.
+
+        Raises:
+            SessileError: the server's, or ConnectionLost.
+        """
+
+        async def messages() -> AsyncIterator[pb.ImportRequest]:
+            yield pb.ImportRequest(header=transfer.write_import(request))
+            async for chunk in chunks:
+                yield pb.ImportRequest(chunk=chunk)
+
+        try:
+            return transfer.read_imported(await self.stub.Import(messages()))
+        except grpc.aio.AioRpcError as rpc_error:
+            raise from_rpc_error(rpc_error) from rpc_error
 
     async def close(self) -> None:
         await self._channel.close(None)

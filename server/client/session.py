@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import AsyncGenerator, Awaitable, Generator
 from types import TracebackType
 from typing import Any, Unpack
@@ -16,6 +17,7 @@ from ...sessions.manager.requests import (
     Appended,
     AppendRequest,
     CloseRequest,
+    ExportRequest,
     ForkRequest,
     GenerateRequest,
     HintOutcome,
@@ -47,6 +49,7 @@ from .options import (
     request_id_of,
     seeded,
 )
+from .session_file import write_whole
 from .turn import AsyncTurn
 
 logger = logging.getLogger(__name__)
@@ -204,6 +207,23 @@ class AsyncSession:
         """What happens in the session from now on; closing the iterator ends the watch. The first event says that it
         has begun."""
         return self._connection.watch(WatchRequest(session_id=self.session_id, tenant=self._view.tenant))
+
+    def export(self, *, without_kv: bool = False) -> AsyncGenerator[bytes, None]:
+        """The session as a file, in chunks, at the version that was seen last; ``export_to`` writes them.
+
+        ``without_kv``: its log alone, whose KV is computed again where it is imported.
+        """
+        request = ExportRequest(
+            session_id=self.session_id,
+            tenant=self._view.tenant,
+            expected_version=self.version,
+            without_kv=without_kv,
+        )
+        return self._connection.export(request)
+
+    async def export_to(self, path: str | os.PathLike[str], *, without_kv: bool = False) -> int:
+        """Write the session to a file, whole or not at all; returns its size in bytes."""
+        return await write_whole(path, self.export(without_kv=without_kv))
 
     async def close(self, **options: Unpack[ChangeOptions]) -> None:
         """Close the session for good, at whatever version it is."""

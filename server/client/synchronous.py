@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Iterator
 from types import TracebackType
@@ -16,6 +17,7 @@ from ...sessions.manager.events import SessionEvent
 from ...sessions.manager.requests import (
     Appended,
     HintOutcome,
+    Imported,
     Resumed,
     SessionView,
     Suspended,
@@ -140,6 +142,14 @@ class SessionClient:
 
         return self._loop.run(collect())
 
+    def import_session(
+        self, path: str | os.PathLike[str], *, without_kv: bool = False, request_id: str | None = None
+    ) -> tuple[Session, Imported]:
+        """A session from a file that an export wrote, and what became of the file's KV."""
+        importing = self._client.import_session(path, without_kv=without_kv, request_id=request_id)
+        session, imported = self._loop.run(importing)
+        return Session(self._loop, session), imported
+
     def watch(self) -> Watch:
         """What happens in all sessions of the tenant from now on."""
         return Watch(self._loop, self._client.watch())
@@ -255,6 +265,10 @@ class Session:
     def watch(self) -> Watch:
         """What happens in the session from now on."""
         return Watch(self._loop, self._session.watch())
+
+    def export_to(self, path: str | os.PathLike[str], *, without_kv: bool = False) -> int:
+        """Write the session to a file, whole or not at all; returns its size in bytes."""
+        return self._loop.run(self._session.export_to(path, without_kv=without_kv))
 
     def close(self, **options: Unpack[ChangeOptions]) -> None:
         """Close the session for good."""

@@ -12,6 +12,7 @@ import enum
 import msgspec
 
 from ...sessions.cache.retention import Retention, Verdict
+from ...sessions.cache.tree_view import TreeNode
 
 
 class _Path(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +68,23 @@ class ImportPath(_Path, frozen=True, tag=True, kw_only=True):
     """Take the KV of a path from ``file``, which ``ExportPath`` wrote on any machine."""
 
     file: str
+
+
+class DescribeCache(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Tell what the cache looks like, for people."""
+
+    most_nodes: int = 400
+
+
+class CacheView(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """The top of the tree and its size; ``break_even_tokens``: from how many tokens on, by tier's name, loading beats
+    computing (None: never)."""
+
+    nodes: tuple[TreeNode, ...]
+    tree_blocks: int
+    pinned_blocks: int
+    block_bytes: int
+    break_even_tokens: dict[str, int | None]
 
 
 class RetainOutcome(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -137,10 +155,26 @@ class CallFailed(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 CacheRequest = (
-    RetainPath | ReleasePath | SupersedePath | PersistPath | SuspendPath | ResumePath | ExportPath | ImportPath
+    RetainPath
+    | ReleasePath
+    | SupersedePath
+    | PersistPath
+    | SuspendPath
+    | ResumePath
+    | ExportPath
+    | ImportPath
+    | DescribeCache
 )
 CacheResponse = (
-    RetainOutcome | PersistOutcome | SuspendOutcome | ResumeEstimate | ExportOutcome | ImportOutcome | Done | CallFailed
+    RetainOutcome
+    | PersistOutcome
+    | SuspendOutcome
+    | ResumeEstimate
+    | ExportOutcome
+    | ImportOutcome
+    | CacheView
+    | Done
+    | CallFailed
 )
 
 

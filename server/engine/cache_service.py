@@ -6,15 +6,22 @@ import itertools
 from collections.abc import Callable
 from functools import partial
 
-from ...sessions.cache.path_ends import PathEnds
-from ...sessions.cache.prefix_cache import CachedPath, PrefixCache
+from ...sessions.cache.prefix_cache import CachedPath
+from ...sessions.cache.tiers import Tier
 from ...sessions.cache.token_key import pack_tokens
+from ...sessions.cache.tree_view import top_of_tree
+from ...sessions.errors import SessileError
 from .cache_messages import (
     CacheAnswer,
     CacheCall,
+    CacheEventKind,
     CacheRequest,
     CacheResponse,
+    CacheView,
+    DescribeCache,
     Done,
+    ExportPath,
+    ImportPath,
     PersistOutcome,
     PersistPath,
     ReleasePath,
@@ -26,9 +33,10 @@ from .cache_messages import (
     SuspendOutcome,
     SuspendPath,
 )
+from .engine_cache import EngineCache
 from .kv_transfer import BlockLoad, KVTransfer
 from .messages import SubmitTurn
-from .path_jobs import PathJob, PathJobs
+from .path_jobs import PathJob, PathJobs, failure
 from .sampling_params import SamplingParams
 from .scheduler import Scheduler
 from .sequence import Sequence
@@ -37,18 +45,13 @@ from .sequence import Sequence
 class CacheService:
     """Answers calls, at once where nothing has to be waited for. The engine's step owns it."""
 
-    def __init__(
-        self,
-        cache: PrefixCache,
-        ends: PathEnds,
-        scheduler: Scheduler,
-        transfer: KVTransfer | None,
-        clock: Callable[[], float],
-    ) -> None:
-        self._cache = cache
-        self._ends = ends
+    def __init__(self, cache: EngineCache, scheduler: Scheduler, clock: Callable[[], float]) -> None:
+        self._cache = cache.prefixes
+        self._ends = cache.ends
+        self._transfer = cache.transfer
+        self._files = cache.files
+        self._events = cache.events
         self._scheduler = scheduler
-        self._transfer = transfer
         self._clock = clock
         self._jobs = PathJobs()
         self._answers: list[CacheAnswer] = []
@@ -66,6 +69,13 @@ class CacheService:
 
     def call(self, call: CacheCall) -> BlockLoad | None:
         """Do, or begin, what is asked. Returns a load that is to be started."""
+        try:
+            return self._begin(call)
+        except SessileError as error:
+            self._answers.append(CacheAnswer(call.call_id, failure(error)))
+            return None
+
+    def _begin(self, call: CacheCall) -> BlockLoad | None:
         match call.request:
             case ResumePath() as path:
                 estimate, load = self._resume(path)
@@ -73,6 +83,10 @@ class CacheService:
                 return load
             case PersistPath() | SuspendPath() as path:
                 self._write(call.call_id, path)
+            case ExportPath() as path:
+                self._jobs.start(self._files.export(call.call_id, path))
+            case ImportPath() as path:
+                self._jobs.start(self._files.import_(call.call_id, path))
             case request:
                 self._answers.append(CacheAnswer(call.call_id, self._answer(request)))
         return None
@@ -92,6 +106,8 @@ class CacheService:
         match request:
             case RetainPath():
                 return self._retain(request)
+            case DescribeCache(most_nodes=most_nodes):
+                return self._describe(most_nodes)
             case ReleasePath(owner=owner):
                 self._ends.release(owner)
                 self._scheduler.note_room()
@@ -99,6 +115,18 @@ class CacheService:
                 key = pack_tokens(request.token_ids)
                 self._cache.supersede(request.owner, request.cache_salt, key, request.from_token)
         return Done()
+
+    def _describe(self, most_nodes: int) -> CacheView:
+        cost = None if self._transfer is None else self._transfer.cost
+        tiers = () if self._transfer is None else self._transfer.tiers.local
+        tree = self._cache.tree
+        return CacheView(
+            nodes=top_of_tree(tree.roots, most_nodes, self._clock()),
+            tree_blocks=tree.num_blocks,
+            pinned_blocks=tree.num_pinned_blocks,
+            block_bytes=self._cache.block_bytes,
+            break_even_tokens={} if cost is None else {tier.value: cost.break_even_tokens(tier) for tier in tiers},
+        )
 
     def _retain(self, path: RetainPath) -> RetainOutcome:
         key = pack_tokens(path.token_ids)
@@ -163,6 +191,8 @@ class CacheService:
         if isinstance(path, SuspendPath):
             given_up = self._cache.give_up(path.owner, path.cache_salt, pack_tokens(path.token_ids))
         tokens = self._tokens_below(path)
+        for tier, count in tokens.items():
+            self._events.note(CacheEventKind.PERSISTED, Tier(tier), count, [path.owner])
         if isinstance(path, PersistPath):
             return PersistOutcome(tokens_by_tier=tokens)
         return SuspendOutcome(tokens_by_tier=tokens, device_blocks_given_back=given_up)

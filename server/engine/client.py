@@ -26,6 +26,8 @@ from .cache_messages import (
     CacheAnswer,
     CacheEvents,
     CacheRequest,
+    CacheView,
+    DescribeCache,
     Done,
     ExportOutcome,
     ExportPath,
@@ -60,6 +62,7 @@ from .messages import (
     TurnOutputs,
 )
 from .quarantine import Quarantine
+from .turn_watch import TurnListener, observed
 from .watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
@@ -104,6 +107,7 @@ class EngineClient:
         self._failed_step: StepFailed | None = None
         self.quarantine = Quarantine(time.monotonic)
         self._cache = CacheCalls()
+        self._listener: TurnListener | None = None
         self._info: EngineReady | None = None
         self._failure: EngineFailed | None = None
         self._supervisor: asyncio.Task[None] | None = None
@@ -146,7 +150,11 @@ class EngineClient:
             raise error
         return self.info
 
-    async def generate(self, turn: SubmitTurn) -> AsyncGenerator[TurnOutput, None]:
+    def listen(self, listener: TurnListener) -> None:
+        """Tell ``listener`` of all turns from now on."""
+        self._listener = listener
+
+    def generate(self, turn: SubmitTurn) -> AsyncGenerator[TurnOutput, None]:
         """Run a turn; the last output has its usage. Closing the iterator early aborts the turn.
 
         Raises:
@@ -156,6 +164,9 @@ class EngineClient:
             DeadlineExceeded: it still waited when its deadline passed.
             EngineError: the engine died, or is not ready.
         """
+        return self._generate(turn) if self._listener is None else observed(self._generate, turn, self._listener)
+
+    async def _generate(self, turn: SubmitTurn) -> AsyncGenerator[TurnOutput, None]:
         async with self.quarantine.admitted(turn):
             self._check(turn)
             async with contextlib.aclosing(self._run(turn)) as outputs:
@@ -231,6 +242,10 @@ class EngineClient:
         """Take the KV of a path from a file. A file of other weights, another layout or with a damaged block is
         refused; the session can go on without it."""
         return await self._ask(path, ImportOutcome)
+
+    async def describe_cache(self, most_nodes: int) -> CacheView:
+        """The top of the radix tree, and what the cost model says of the tiers."""
+        return await self._ask(DescribeCache(most_nodes=most_nodes), CacheView)
 
     def cache_events(self) -> AsyncGenerator[CacheEvents, None]:
         """What happens in the cache, from the first ``anext`` on, over restarts of the engine."""
@@ -329,8 +344,11 @@ class EngineClient:
         if self.state is EngineState.READY:
             self._watchdog.heard()
         match message:
-            case TurnOutputs(outputs, stats):
+            case TurnOutputs(outputs, stats, admitted):
                 self.stats = stats
+                if self._listener is not None:
+                    for counted in admitted:
+                        self._listener.turn_admitted(counted)
                 for output in outputs:
                     in_hand = self._turns.get(output.turn_id)
                     if in_hand is not None:

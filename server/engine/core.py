@@ -10,31 +10,25 @@ from collections.abc import Callable, Iterable
 import msgspec
 import torch
 
-from ...sessions.cache.block_pool import BlockPool
-from ...sessions.cache.cost_model import CostModel
-from ...sessions.cache.eviction import ExpectedValue
-from ...sessions.cache.keys import BlockKeys
-from ...sessions.cache.path_ends import PathEnds
-from ...sessions.cache.prefix_cache import PrefixCache
-from ...sessions.cache.radix_node import Evicted
-from ...sessions.cache.radix_tree import RadixTree
 from ...sessions.cache.seen_prefixes import SeenPrefixes
 from ..model.causal_lm import CausalLM
 from .batch import BlockTables, build_arrays
-from .cache_messages import CacheAnswer, CacheCall
+from .cache_messages import CacheAnswer, CacheCall, CacheEvents
 from .cache_service import CacheService
 from .device.parts import device_parts
+from .engine_cache import EngineCache
 from .engine_config import EngineConfig
-from .kv_cache import KVCache, kv_fingerprint
-from .kv_transfer import KVTransfer
+from .grammar_compiler import Vocabulary
+from .kv_cache import KVCache
 from .lower_tiers import TierSetup
 from .messages import AdmittedTurn, EngineStats, FinishReason, SubmitTurn, TurnOutput
 from .model_runner import Runner
 from .prompt_accounts import PromptAccounts
 from .sampler import SampledToken, num_right
 from .scheduler import Chunk, Scheduler, StepPlan
-from .sequence import Sequence
+from .sequence import Sequence, SequenceState
 from .speculation.drafter import Drafter, NoDrafts, VerifiedDraft
+from .turn_grammars import TurnGrammars
 
 
 @dataclasses.dataclass(slots=True)
@@ -55,6 +49,7 @@ class EngineCore:
     ``clock`` gives seconds; only differences count. ``weights`` is the fingerprint of the model, and a part of the key
     of each block. ``tiers`` None: there are none below the device tier. ``progress`` hears what takes long at a start
     on a GPU. ``drafter`` makes what guesses tokens that a step then verifies; None: nothing does.
+    ``vocabulary`` gives grammars the tokens' bytes; the first turn with a grammar asks for it.
     """
 
     def __init__(
@@ -67,6 +62,7 @@ class EngineCore:
         tiers: TierSetup | None = None,
         progress: Callable[[str, float], None] = lambda stage, fraction: None,
         drafter: Callable[[Runner, KVCache], Drafter] | None = None,
+        vocabulary: Vocabulary | None = None,
     ) -> None:
         parts = device_parts(config, model, device, progress)
         self.num_blocks = parts.kv_cache.num_blocks
@@ -78,24 +74,15 @@ class EngineCore:
         self._kv_cache = parts.kv_cache
         self._runner = parts.runner
         self._sample = parts.sample
-        self._pool = BlockPool(self.num_blocks)
-        fingerprint = kv_fingerprint(self._kv_cache.layout, weights)
-        self._transfer: KVTransfer | None = None
-        if tiers is not None:
-            lower = tiers.open(fingerprint)
-            calibration = tiers.calibrate(model, self._kv_cache, lower)
-            cost = CostModel(calibration, config.block_size, fingerprint.block_bytes)
-            self._transfer = KVTransfer(self._kv_cache, lower, cost)
-        quota = config.tenant_kv_bytes // fingerprint.block_bytes if config.tenant_kv_bytes else None
-        policy = ExpectedValue(self._bring_back_s)
-        self._tree = RadixTree(self._pool, config.block_size, policy, self._on_evict, clock, quota)
-        self._ends = PathEnds(self._tree, clock, int(config.pin_budget * self.num_blocks))
-        self._cache = PrefixCache(self._pool, self._tree, BlockKeys(fingerprint), self._ends)
+        self._cache = EngineCache(config, self._kv_cache, model, weights, tiers, clock)
         self._drafter = NoDrafts() if drafter is None else drafter(self._runner, self._kv_cache)
         self._accounts = PromptAccounts(SeenPrefixes(config.block_size, config.reuse_index_tokens // config.block_size))
-        self._scheduler = Scheduler(config, self._cache, self._accounts, clock, self._transfer, self._drafter)
-        self._service = CacheService(self._cache, self._ends, self._scheduler, self._transfer, clock)
+        self._scheduler = Scheduler(
+            config, self._cache.prefixes, self._accounts, clock, self._cache.transfer, self._drafter
+        )
+        self._service = CacheService(self._cache, self._scheduler, clock)
         self._tables = BlockTables(config.max_sequences, -(-self.context_length // config.block_size) + 1)
+        self._grammars = TurnGrammars(vocabulary, model.vocab_size)
         self._turns: dict[str, Sequence] = {}
         self._ended: list[Sequence] = []  # between steps, not yet reported
         self._order = itertools.count()
@@ -109,23 +96,26 @@ class EngineCore:
 
     @property
     def only_waits(self) -> bool:
-        """Nothing can be done until a load, or work on a cached path, ends: whoever steps may rest for a moment."""
-        waits = bool(self._scheduler.loading) or (self._service.num_open > 0 and not self._scheduler.waiting)
+        """Nothing can be done until a load, a grammar or work on a cached path is ready: whoever steps may rest for a
+        moment."""
+        waits = bool(self._scheduler.loading) or (
+            bool(self._service.num_open or self._grammars.num_compiling) and not self._scheduler.waiting
+        )
         return waits and not self._scheduler.running and not self._ended
 
     def close(self) -> None:
         """Let what the lower tiers took reach the disk. Nothing else may be called afterwards."""
+        self._grammars.close()
         self._drafter.close()
         self._service.close()
-        if self._transfer is not None:
-            self._transfer.close()
+        self._cache.close()
 
     def call(self, call: CacheCall) -> None:
         """Do what the front asks of the cache; the answer is among the next ``take_answers``."""
         load = self._service.call(call)
         if load is not None:
-            assert self._transfer is not None
-            self._transfer.start(load)
+            assert self._cache.transfer is not None
+            self._cache.transfer.start(load)
 
     @property
     def has_answers(self) -> bool:
@@ -135,6 +125,11 @@ class EngineCore:
     def take_answers(self) -> list[CacheAnswer]:
         """The calls that were answered since the last time."""
         return self._service.take_answers()
+
+    def take_events(self) -> CacheEvents | None:
+        """What happened in the cache since the last time; None: nothing."""
+        self._tend()
+        return self._cache.take_events()
 
     def submit(self, turn: SubmitTurn) -> None:
         """Let a turn wait for its first step.
@@ -150,7 +145,10 @@ class EngineCore:
             msgspec.structs.replace(turn, sampling=sampling), max_tokens, self._clock(), next(self._order)
         )
         self._turns[turn.turn_id] = sequence
-        self._scheduler.add(sequence)
+        if sampling.grammar is None:
+            self._scheduler.add(sequence)
+        else:
+            self._grammars.compile(sequence)
 
     def abort(self, turn_id: str) -> None:
         """End a turn now; its last output comes with the next step. Unknown ids are ignored: the turn may just have
@@ -163,8 +161,8 @@ class EngineCore:
     def step(self) -> list[TurnOutput]:
         """Compute one step and return the new tokens of each turn that got any, and the turns that ended."""
         started = self._clock()
-        if self._ends.expire():
-            self._scheduler.note_room()
+        self._tend()
+        self._take_compiled()
         plan = self._scheduler.schedule()
         self.turns_in_step = tuple(chunk.sequence.turn_id for chunk in plan.chunks)
         for sequence in plan.preempted:
@@ -176,6 +174,7 @@ class EngineCore:
         self._start_loads(plan)
         if plan.chunks:
             arrays = build_arrays(plan, self._tables, self.block_size)
+            masks = self._grammars.start_masks(arrays.rows)
             model_started = self._clock()
             logits = self._runner.run(arrays)
             model_s = self._clock() - model_started
@@ -183,7 +182,7 @@ class EngineCore:
             self._learn(plan, model_s)
             for sequence, indices in self._scheduler.complete(plan).items():
                 self._tables.replace(sequence, indices)
-            sampled = self._sample(logits, arrays.rows)
+            sampled = self._sample(logits, arrays.rows, None if masks is None else masks.result())
             if plan.only_decodes:
                 self._drafter.stepped(plan.num_tokens, self._clock() - model_started)
             advanced = self._append_sampled(plan, sampled)
@@ -196,8 +195,8 @@ class EngineCore:
 
     def _start_loads(self, plan: StepPlan) -> None:
         for load in plan.loads:
-            assert self._transfer is not None
-            self._transfer.start(load)
+            assert self._cache.transfer is not None
+            self._cache.transfer.start(load)
 
     def take_admitted(self) -> list[AdmittedTurn]:
         """The turns whose prompts were counted since the last call."""
@@ -214,10 +213,10 @@ class EngineCore:
             prefill_tokens_per_s=self._scheduler.prefill_tokens_per_s,
             turn_s=self._scheduler.turn_s,
             total_blocks=self.num_blocks,
-            free_blocks=self._pool.num_free,
-            cached_blocks=self._tree.num_blocks,
-            used_blocks=self.num_blocks - self._pool.num_free - self._tree.num_evictable_blocks,
-            evicted_blocks=self._tree.num_evicted,
+            free_blocks=self._cache.pool.num_free,
+            cached_blocks=self._cache.tree.num_blocks,
+            used_blocks=self.num_blocks - self._cache.pool.num_free - self._cache.tree.num_evictable_blocks,
+            evicted_blocks=self._cache.tree.num_evicted,
             preemptions=self._scheduler.num_preemptions,
             prompt_tokens_by_source=self._accounts.by_source,
             reuse=self._accounts.reuse,
@@ -227,34 +226,41 @@ class EngineCore:
             drafts=self._drafter.counters(),
             step_s=counters.step_s,
             model_s=counters.model_s,
-            tiers=() if self._transfer is None else self._transfer.counters(),
+            cache=self._cache.stats(),
+            tiers=() if self._cache.transfer is None else self._cache.transfer.counters(),
         )
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless every block and lock is accounted for. For tests: visits everything."""
-        self._pool.check_integrity()
-        self._tree.check_integrity()
+        self._cache.pool.check_integrity()
+        self._cache.tree.check_integrity()
         self._scheduler.check_integrity()
         own = sum(
             len(sequence.held.block_ids) - sequence.held.num_cached_tokens // self.block_size
             for sequence in (*self._scheduler.running, *self._scheduler.loading)
             if sequence.held is not None
         )
-        assert self._pool.num_free + self._tree.num_blocks + own == self.num_blocks, "a block has no owner"
+        assert self._cache.pool.num_free + self._cache.tree.num_blocks + own == self.num_blocks, "a block has no owner"
 
     # -- parts of a step ------------------------------------------------------------------------------------------
 
-    def _on_evict(self, evicted: Evicted) -> None:
-        if self._transfer is not None:
-            self._transfer.demote(evicted)
+    def _tend(self) -> None:
+        if self._cache.tend():
+            self._scheduler.note_room()
 
-    def _bring_back_s(self, start: int) -> float:
-        return 1.0 if self._transfer is None else self._transfer.bring_back_s(start)
+    def _take_compiled(self) -> None:
+        """Turns whose grammars are compiled wait for their first step."""
+        for sequence in self._grammars.take_compiled():
+            if sequence.finish_reason is None:
+                sequence.state = SequenceState.WAITING
+                self._scheduler.add(sequence)
+            else:
+                self._finish(sequence, sequence.finish_reason)
 
     def _learn(self, plan: StepPlan, seconds: float) -> None:
         """The model took ``seconds``: a prefill that was alone in its step corrects the cost model."""
-        if self._transfer is not None and len(plan.chunks) == 1 and plan.chunks[0].num_own_tokens > 1:
-            self._transfer.cost.observe_prefill(plan.chunks[0].num_tokens, plan.chunks[0].start, seconds)
+        if self._cache.transfer is not None and len(plan.chunks) == 1 and plan.chunks[0].num_own_tokens > 1:
+            self._cache.transfer.cost.observe_prefill(plan.chunks[0].num_tokens, plan.chunks[0].start, seconds)
 
     def _append_sampled(self, plan: StepPlan, sampled: list[SampledToken]) -> list[Sequence]:
         """Give the turns their tokens; returns those that got any."""
@@ -265,6 +271,7 @@ class EngineCore:
             if sequence.first_token is None:
                 sequence.first_token = now
             self._verify(chunks, [list(itertools.islice(tokens, chunk.num_rows)) for chunk in chunks])
+            sequence.append_forced()
             advanced.append(sequence)
         for sequence in advanced:
             if sequence.finish_reason is not None:
@@ -299,7 +306,10 @@ class EngineCore:
         )
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
-        self._scheduler.finish(sequence, reason)
+        if sequence.state is SequenceState.PREPARING:  # the scheduler has not heard of it
+            sequence.state, sequence.finish_reason = SequenceState.FINISHED, reason
+        else:
+            self._scheduler.finish(sequence, reason)
         self._let_report(sequence)
 
     def _let_report(self, sequence: Sequence) -> None:

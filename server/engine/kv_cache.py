@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from ...kernels.kv_copy import copy_block_prefix
@@ -23,6 +25,13 @@ class KVCache:
         self.layout = layout
         self.num_blocks = num_blocks
         self.pool = layout.allocate(num_blocks, device)
+
+    def rows(self) -> npt.NDArray[np.uint8] | None:
+        """The blocks as bytes, a view: [num_blocks, block_bytes]; None: they are not in this machine's memory."""
+        if self.pool.device.type != "cpu":
+            return None
+        rows: npt.NDArray[np.uint8] = self.pool.view(self.num_blocks, -1).view(torch.uint8).numpy()
+        return rows
 
     def copy(self, copies: Iterable[BlockCopy]) -> None:
         """Do the copies on write, in order."""

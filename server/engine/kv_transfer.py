@@ -18,8 +18,6 @@ from collections.abc import Callable
 from collections.abc import Sequence as Items
 
 import numpy as np
-import numpy.typing as npt
-import torch
 
 from ...sessions.cache.cost_model import CostModel, Source
 from ...sessions.cache.lower_tiers import LowerTiers
@@ -84,14 +82,22 @@ class FinishedLoad:
 class KVTransfer:
     """Alone moves blocks between the pool and the lower tiers. The engine's step owns it; its threads only load."""
 
-    def __init__(self, kv_cache: KVCache, tiers: LowerTiers, cost: CostModel) -> None:
-        pool = kv_cache.pool
-        if pool.device.type != "cpu":
+    def __init__(
+        self,
+        kv_cache: KVCache,
+        tiers: LowerTiers,
+        cost: CostModel,
+        on_loaded: Callable[[FinishedLoad], None] = lambda load: None,
+    ) -> None:
+        """``on_loaded`` hears of each load that ended, by the step."""
+        rows = kv_cache.rows()
+        if rows is None:
             raise ValueError("blocks of a GPU's pool need staging buffers")
         self._block_size = kv_cache.layout.block_size
-        self._rows: npt.NDArray[np.uint8] = pool.view(pool.shape[0], -1).view(torch.uint8).numpy()
+        self._rows = rows
         self.tiers = tiers
         self.cost = cost
+        self._on_loaded = on_loaded
         self._local = _Loads("kv-load", self._load)
         self._remote = _Loads("kv-load-shared", self._load)
         self._finished: queue.SimpleQueue[FinishedLoad] = queue.SimpleQueue()
@@ -155,6 +161,7 @@ class KVTransfer:
             load = self._finished.get()
             for tier, blocks in load.loaded.items():
                 self.cost.observe_load(tier, blocks * self._rows.shape[1], load.seconds[tier])
+            self._on_loaded(load)
             ended.append(load)
         return ended
 
@@ -162,18 +169,18 @@ class KVTransfer:
         """Count what a turn that was admitted does by ``decision``."""
         self.cost.count_loads(decision.load, decision.leave)
 
-    def demote(self, evicted: Evicted) -> bool:
-        """The tree is about to give up blocks. Returns whether they move on to a lower tier: not what was superseded,
-        nor what is cheaper to compute again than to move."""
+    def demote(self, evicted: Evicted) -> Tier | None:
+        """The tree is about to give up blocks. Returns the tier that they move on to; None: they do not, since they
+        were superseded, or are cheaper to compute again than to move."""
         tier = self.tiers.first_local
         if tier is None or evicted.superseded:
-            return False
+            return None
         probability = self.tiers.reuse_probability
         if not self.cost.worth_demoting(tier, len(evicted.blocks), evicted.start, probability):
-            return False
+            return None
         for key, block in zip(evicted.content_keys, evicted.blocks, strict=True):
             self.tiers.demote(key, self._rows[block])
-        return True
+        return tier
 
     def bring_back_s(self, start: int) -> float:
         """Seconds to have a block again that stands after ``start`` tokens of its path, once it was demoted."""

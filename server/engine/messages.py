@@ -23,6 +23,7 @@ class FinishReason(enum.StrEnum):
     TOOL_CALLS = "tool_calls"  # as STOP, after tool calls; the front says this, the engine never
     ABORTED = "aborted"  # the client went away or cancelled
     EXPIRED = "expired"  # its deadline passed while it waited
+    FAILED = "failed"  # its grammar cannot be used, or not be followed any further
 
 
 class Priority(enum.IntEnum):
@@ -173,6 +174,7 @@ class TurnOutput(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: list[TokenLogprobs] | None = None
     finish_reason: FinishReason | None = None
     usage: TurnUsage | None = None
+    error: str = ""  # why it failed
 
 
 class TierCounters(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,6 +213,28 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     waited_s: float = 0.0  # seconds that the turns which started or expired had waited
 
 
+class CacheStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the cache, in blocks: counters since the engine's start; pins as they are now.
+
+    By tier: what turns loaded from it, what they computed although it was there (that was predicted to be faster), and
+    what was moved there, or dropped, when the device gave it up. ``prefill_error``: by which factor the cost model's
+    predictions of prefills are off; 1.0 is perfect.
+    """
+
+    evicted_blocks: int = 0
+    superseded_blocks_evicted: int = 0
+    over_quota_blocks_evicted: int = 0
+    pins: int = 0  # hard ones
+    pinned_blocks: int = 0
+    pin_budget_blocks: int = 0
+    broken_pins: int = 0
+    loaded_blocks: dict[str, int] = {}
+    recomputed_blocks: dict[str, int] = {}
+    demoted_blocks: dict[str, int] = {}
+    not_demoted_blocks: dict[str, int] = {}
+    prefill_error: float = 1.0
+
+
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """Counters since the engine's start, and gauges of this moment."""
 
@@ -235,6 +259,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     step_s: float = 0.0  # seconds spent in steps
     model_s: float = 0.0  # of these, in the model
     tiers: tuple[TierCounters, ...] = ()
+    cache: CacheStats = CacheStats()
 
 
 class TurnOutputs(msgspec.Struct, frozen=True, tag=True):

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ...sessions.errors import SessileError
+from ...sessions.errors import CapacityError, RequestError, SessileError
 from .cache_messages import CacheAnswer, CacheResponse, CallError, CallFailed
 
 logger = logging.getLogger(__name__)
@@ -57,9 +57,12 @@ class PathJobs:
         while not self._done.empty():
             job, result, failed = self._done.get()
             self._num_open -= 1
-            response = job.finish(result)
-            answer = failed or response
-            assert answer is not None, "a job that succeeds has an answer"
+            try:
+                response = job.finish(result)
+                answer = failed or response
+                assert answer is not None, "a job that succeeds has an answer"
+            except SessileError as error:
+                answer = failure(error)
             answers.append(CacheAnswer(job.call_id, answer))
         return answers
 
@@ -74,12 +77,18 @@ class PathJobs:
             try:
                 self._done.put((job, job.work(), None))
             except SessileError as error:
-                self._done.put((job, None, _failed(CallError.REQUEST, error)))
+                self._done.put((job, None, failure(error)))
             except Exception as error:  # whoever asked must not wait for ever, nor the path stay locked
                 logger.exception("work on a cached path failed")
                 failed = CallFailed(kind=CallError.ENGINE, message=f"{type(error).__name__}: {error}")
                 self._done.put((job, None, failed))
 
 
-def _failed(kind: CallError, error: SessileError) -> CallFailed:
+def failure(error: SessileError) -> CallFailed:
+    """The answer that raises ``error`` again at the front."""
+    kind = CallError.ENGINE
+    if isinstance(error, RequestError):
+        kind = CallError.REQUEST
+    elif isinstance(error, CapacityError):
+        kind = CallError.CAPACITY
     return CallFailed(kind=kind, message=error.message, field=error.field, remedy=error.remedy)

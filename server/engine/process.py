@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 import torch
@@ -21,6 +22,7 @@ import zmq
 from ...kernels.backend import prepare, select
 from ...sessions.errors import SessileError
 from ..model.registry import load_model, resolve_model
+from ..model.source import ModelSource
 from .cache_messages import CacheCall
 from .core import EngineCore
 from .engine_config import Device, EngineConfig
@@ -39,6 +41,9 @@ from .messages import (
     TurnOutputs,
 )
 from .speculation.setup import open_drafter
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +92,8 @@ class EngineProcess:
                     return 1
             for answer in core.take_answers():
                 self._send(answer)
+            if (events := core.take_events()) is not None:
+                self._send(events)
             now = time.monotonic()
             if outputs or admitted:
                 self._send(TurnOutputs(outputs, core.stats(), admitted))
@@ -109,8 +116,17 @@ class EngineProcess:
         self._report("open the cache tiers", 0.0)
         tiers = TierSetup(partial(open_lower_tiers, config)) if wants_lower_tiers(config, device.type) else None
         torch.set_num_threads(1)  # the kernels have threads of their own; torch's pool would spin beside them
-        drafter = partial(open_drafter, config)
-        core = EngineCore(config, model.model, device, time.monotonic, model.fingerprint, tiers, self._report, drafter)
+        core = EngineCore(
+            config,
+            model.model,
+            device,
+            time.monotonic,
+            model.fingerprint,
+            tiers,
+            self._report,
+            partial(open_drafter, config),
+            partial(_vocabulary, source, model.config.vocab_size),
+        )
         self._send(
             EngineReady(
                 model=model.name,
@@ -153,6 +169,16 @@ def _poll_ms(core: EngineCore) -> int:
     if core.only_waits:
         return LOADING_POLL_MS
     return 0 if core.has_work or core.has_answers else IDLE_POLL_MS
+
+
+def _vocabulary(source: ModelSource, size: int) -> LLTokenizer:
+    """The tokens' bytes. Reading the tokenizer takes a second: only engines that get a grammar do so."""
+    from ..text.grammar_vocabulary import GrammarVocabulary
+    from ..text.guidance import guidance_tokenizer
+    from ..text.tokenizer_files import load_tokenizer
+
+    tokenizer = load_tokenizer(source)
+    return guidance_tokenizer(GrammarVocabulary.of(tokenizer, size), tokenizer.encode_inside)
 
 
 def _device(wanted: Device) -> torch.device:

@@ -3,6 +3,10 @@
 Each row is judged alone and its random number depends on the turn's seed and the token's position only, so a turn's
 tokens are the same alone, in any batch, after a preemption or a restart, and with drafts or without: the row behind a
 draft is sampled as if the draft were the turn's own.
+
+The order, that of vLLM's and Hugging Face's processors (linear ones before the mask, so that it has the last word):
+repetition, frequency and presence penalties; ``logit_bias``; stop tokens before ``min_tokens``; the grammar's mask;
+temperature; top-k; top-p; min-p. Log probabilities are the model's own, before all of it.
 """
 
 from __future__ import annotations
@@ -13,6 +17,8 @@ import itertools
 import numpy as np
 import torch
 
+from .grammar_masks import StepMasks
+from .logit_adjustments import adjust
 from .messages import TokenLogprobs
 from .sampling_params import SamplingParams
 from .sequence import Sequence
@@ -39,6 +45,11 @@ class SampleRow:
         """Sampled and drafted tokens before this one."""
         return self.sequence.num_output_tokens + len(self.drafted)
 
+    @property
+    def bars_stop_tokens(self) -> bool:
+        """The turn may not end yet."""
+        return self.num_output_tokens < self.params.min_tokens and bool(self.sequence.stop_token_ids)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SampledToken:
@@ -61,27 +72,43 @@ def uniform(seed: int, position: int) -> float:
     return float(np.random.Generator(np.random.Philox(key=key)).random())
 
 
-def sample(logits: torch.Tensor, rows: list[SampleRow]) -> list[SampledToken]:
-    """The next token of each of ``rows``; ``logits`` is [len(rows), vocab_size] float32, changed where tokens are
-    barred."""
+def sample(logits: torch.Tensor, rows: list[SampleRow], masks: StepMasks | None = None) -> list[SampledToken]:
+    """The next token of each of ``rows``; ``logits`` is [len(rows), vocab_size] float32, and is changed. ``masks`` are
+    those of the rows whose turns have grammars."""
     if not rows:  # a step of chunks that end inside their prompts
         return []
-    bar_stop_tokens(logits, rows)
+    asking = AskingRows(logits, rows, masks)
     token_ids: list[int] = logits.argmax(dim=-1).tolist()
     for index, row in enumerate(rows):
         if row.params.temperature > 0:
             token_ids[index] = _draw(logits[index], row.params, row.position)
-    return [
-        SampledToken(token_id, logprobs_of(logits[index], token_id, row.params.logprobs))
-        for index, (token_id, row) in enumerate(zip(token_ids, rows, strict=True))
-    ]
+    return asking.with_logprobs(token_ids)
 
 
-def bar_stop_tokens(logits: torch.Tensor, rows: list[SampleRow]) -> None:
-    """Bars the tokens that would end a turn before its ``min_tokens``. Changes ``logits``."""
-    for index, row in enumerate(rows):
-        if row.num_output_tokens < row.params.min_tokens and row.sequence.stop_token_ids:
-            logits[index, list(row.sequence.stop_token_ids)] = -torch.inf
+class AskingRows:
+    """The rows of a step that ask for more than a draw. Making it changes their ``logits``."""
+
+    def __init__(self, logits: torch.Tensor, rows: list[SampleRow], masks: StepMasks | None) -> None:
+        asking = [(index, row) for index, row in enumerate(rows) if row.sequence.adjusts_logits]
+        self._logprobs = {
+            index: torch.log_softmax(logits[index], dim=-1) for index, row in asking if row.params.logprobs is not None
+        }
+        self._rows = rows
+        self._forced = {} if masks is None else masks.forced
+        if asking:
+            adjust(logits, asking, masks)
+
+    def with_logprobs(self, token_ids: list[int]) -> list[SampledToken]:
+        """The tokens of the step: what was drawn, or what a grammar forces, and log probabilities where asked for."""
+        token_ids = [self._forced.get(index, token_id) for index, token_id in enumerate(token_ids)]
+        return [SampledToken(token_id, self._logprobs_of(index, token_id)) for index, token_id in enumerate(token_ids)]
+
+    def _logprobs_of(self, index: int, token_id: int) -> TokenLogprobs | None:
+        logprobs = self._logprobs.get(index)
+        if logprobs is None:
+            return None
+        top = logprobs.topk(self._rows[index].params.logprobs or 0)
+        return TokenLogprobs(float(logprobs[token_id]), tuple(top.indices.tolist()), tuple(top.values.tolist()))
 
 
 def _draw(logits: torch.Tensor, params: SamplingParams, position: int) -> int:
@@ -116,12 +143,3 @@ def _candidates(logits: torch.Tensor, params: SamplingParams) -> tuple[torch.Ten
         ordered = logits.sort(descending=True, stable=True)
         return ordered.values, ordered.indices
     return logits, None
-
-
-def logprobs_of(logits: torch.Tensor, token_id: int, num_top: int | None) -> TokenLogprobs | None:
-    """Of the model's own distribution, before temperature and filters."""
-    if num_top is None:
-        return None
-    logprobs = torch.log_softmax(logits, dim=-1)
-    top = logprobs.topk(num_top)
-    return TokenLogprobs(float(logprobs[token_id]), tuple(top.indices.tolist()), tuple(top.values.tolist()))

@@ -43,6 +43,17 @@ class SamplingParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     grammar: Grammar | None = None
 
     @property
+    def adjusts_logits(self) -> bool:
+        """Whether the logits are changed before a token is drawn, or its log probabilities are wanted."""
+        return bool(
+            self.has_penalties
+            or self.logit_bias
+            or self.min_tokens
+            or self.grammar is not None
+            or self.logprobs is not None
+        )
+
+    @property
     def has_penalties(self) -> bool:
         """Whether what was said before changes the logits."""
         return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0

@@ -9,10 +9,13 @@ import numpy.typing as npt
 
 from ...sessions.cache.prefix_cache import SequenceBlocks
 from ...sessions.cache.token_key import pack_tokens
+from .grammar_matcher import GrammarMatcher
 from .messages import FinishReason, MissedTokens, SubmitTurn, TokenLogprobs, TokensBySource, TurnOutput, TurnUsage
+from .token_counts import TokenCounts
 
 
 class SequenceState(enum.Enum):
+    PREPARING = "preparing"  # its grammar is being compiled
     WAITING = "waiting"
     LOADING = "loading"  # admitted; its blocks are being filled from a lower tier
     RUNNING = "running"
@@ -42,6 +45,11 @@ class Sequence:
         end_of_turn = () if turn.sampling.ignore_eos else turn.eos_token_ids
         self.stop_token_ids = frozenset((*turn.sampling.stop_token_ids, *end_of_turn))
         self.finish_reason: FinishReason | None = None
+        self.error = ""  # why it failed
+        self.num_forced = 0  # tokens at the end that a grammar forced, not sampled
+        self.grammar: GrammarMatcher | None = None
+        self.counts = TokenCounts(self.token_ids) if turn.sampling.has_penalties else None
+        self.adjusts_logits = turn.sampling.adjusts_logits
         # the scheduler's
         self.content_keys: list[bytes] = []  # of the whole blocks of its tokens but the last one, when it began to wait
         self.charged_level = 0  # the class in which its tokens count against its tenant
@@ -72,8 +80,8 @@ class Sequence:
 
     @property
     def is_decoding(self) -> bool:
-        """Only the token sampled last is to be computed."""
-        return self.num_uncomputed == 1 and self.num_tokens > self.num_prompt_tokens
+        """Only the token sampled last is to be computed, and what a grammar forced behind it."""
+        return self.num_uncomputed <= 1 + self.num_forced and self.num_tokens > self.num_prompt_tokens
 
     @property
     def num_output_tokens(self) -> int:
@@ -94,13 +102,38 @@ class Sequence:
         return pack_tokens(self._token_ids[start:stop])
 
     def append(self, token_id: int, logprobs: TokenLogprobs | None) -> None:
-        """Add a sampled token; ends the turn where it is a stop token or the last one allowed."""
+        """Add a sampled token; ends the turn where it is a stop token, the last one allowed, or the grammar's end."""
+        self.num_forced = 0
+        self._add(token_id)
+        if logprobs is not None:
+            self._new_logprobs.append(logprobs)
+
+    def append_forced(self) -> None:
+        """Add the tokens that the grammar forces now, without sampling. Where log probabilities are wanted there is
+        nothing to add: such tokens wait for their logits."""
+        if self.grammar is None or self.turn.sampling.logprobs is not None:
+            return
+        while self.finish_reason is None and (token_id := self.grammar.forced) is not None:
+            self._add(token_id)
+            self.num_forced += 1
+
+    def fail(self, error: str) -> None:
+        """End the turn with an error."""
+        self.finish_reason, self.error = FinishReason.FAILED, error
+
+    def _add(self, token_id: int) -> None:
         self._token_ids[self.num_tokens] = token_id
         self.num_tokens += 1
         self._new_token_ids.append(token_id)
-        if logprobs is not None:
-            self._new_logprobs.append(logprobs)
-        if token_id in self.stop_token_ids and self.num_output_tokens > self.turn.sampling.min_tokens:
+        if self.counts is not None:
+            self.counts.add(token_id)
+        if self.grammar is not None:
+            self.grammar.accept(token_id)
+            if self.grammar.error:
+                self.fail(f"the grammar could not be followed: {self.grammar.error}")
+                return
+        stops = token_id in self.stop_token_ids and self.num_output_tokens > self.turn.sampling.min_tokens
+        if stops or (self.grammar is not None and self.grammar.ended):
             self.finish_reason = FinishReason.STOP
         elif self.num_output_tokens >= self.max_tokens:
             self.finish_reason = FinishReason.LENGTH
@@ -115,6 +148,7 @@ class Sequence:
             logprobs=self._new_logprobs if self.turn.sampling.logprobs is not None else None,
             finish_reason=self.finish_reason,
             usage=self._usage(now) if self.finish_reason is not None else None,
+            error=self.error,
         )
         self._new_token_ids, self._new_logprobs = [], []
         return output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import grpc
@@ -14,7 +14,9 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from ...sessions.errors import RequestError, SessileError
 from ..error_status import status_of
+from ..identity.gate import Gate
 from ..proto.errors import DETAILS_KEY, to_status
+from .authentication import identify
 
 logger = logging.getLogger(__name__)
 
@@ -27,8 +29,11 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
 
     An unexpected error is logged with an id, and the id is all that the caller is told of it. A request that is no
     message of its type, or has fields that this server does not know, never reaches the servicer: a field ignored
-    would be a wish refused in silence.
+    would be a wish refused in silence. Nor does a call without a valid key, where there are keys.
     """
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
 
     async def intercept_service(
         self,
@@ -40,12 +45,16 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
             return handler
         deserialise = _decoding(handler.request_deserializer)
         method = handler_call_details.method
+        if handler.request_streaming:
+            return grpc.stream_unary_rpc_method_handler(
+                _guarded_stream(handler.stream_unary, method, self._gate), deserialise, handler.response_serializer
+            )
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(
-                _guarded(handler.unary_stream, method), deserialise, handler.response_serializer
+                _guarded(handler.unary_stream, method, self._gate), deserialise, handler.response_serializer
             )
         return grpc.unary_unary_rpc_method_handler(
-            _guarded(handler.unary_unary, method), deserialise, handler.response_serializer
+            _guarded(handler.unary_unary, method, self._gate), deserialise, handler.response_serializer
         )
 
 
@@ -63,10 +72,35 @@ def _decoding(deserialise: Any) -> Callable[[bytes], Any]:
     return decode
 
 
-def _guarded(behaviour: Any, method: str) -> _Behaviour:
+def _guarded(behaviour: Any, method: str, gate: Gate) -> _Behaviour:
+    """A method with one request."""
+
+    async def checked(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        _require_known(request)
+        return await behaviour(request, context)
+
+    return _with_status(checked, method, gate)
+
+
+def _guarded_stream(behaviour: Any, method: str, gate: Gate) -> _Behaviour:
+    """A method with a stream of requests."""
+
+    async def checked(requests: AsyncIterator[Any], context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        return await behaviour(_known(requests), context)
+
+    return _with_status(checked, method, gate)
+
+
+async def _known(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async for request in requests:
+        _require_known(request)
+        yield request
+
+
+def _with_status(behaviour: _Behaviour, method: str, gate: Gate) -> _Behaviour:
     async def guarded(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:
-            _require_known(request)
+            identify(gate, context)
             return await behaviour(request, context)
         except SessileError as error:
             if status_of(error).grpc_code is grpc.StatusCode.INTERNAL:

@@ -8,6 +8,9 @@ from grpc_reflection.v1alpha import reflection
 
 from ...sessions.errors import ConfigError
 from ...sessions.manager.service import Sessions
+from ..identity.certificates import Certificates
+from ..identity.gate import Gate
+from ..identity.reload import grpc_credentials
 from ..proto import session_pb2 as pb
 from ..proto.session_pb2_grpc import add_SessionServiceServicer_to_server
 from .errors import ErrorInterceptor
@@ -20,22 +23,26 @@ _SERVICE = pb.DESCRIPTOR.services_by_name["SessionService"].full_name
 class RpcServer:
     """Listens from ``start`` to ``stop``. Its health is NOT_SERVING until ``set_serving`` is called.
 
-    ``port`` 0 takes a free one. Requests over ``max_message_bytes`` are refused before they are read.
+    ``port`` 0 takes a free one; ``certificates`` None: no TLS. Requests over ``max_message_bytes`` are
+    refused before they are read.
     """
 
     def __init__(
         self,
         sessions: Sessions,
+        gate: Gate,
         *,
         host: str = "127.0.0.1",
         port: int = 50051,
+        certificates: Certificates | None = None,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
         self._address = f"[{host}]" if ":" in host else host
         self._requested_port = port
+        self._certificates = certificates
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing in its stubs
         self._server = grpc.aio.server(
-            interceptors=[ErrorInterceptor()],
+            interceptors=[ErrorInterceptor(gate)],
             options=[
                 ("grpc.so_reuseport", 0),  # a second server on the port is an error, not a lottery
                 ("grpc.max_receive_message_length", max_message_bytes),
@@ -46,7 +53,7 @@ class RpcServer:
                 ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
             ],
         )
-        add_SessionServiceServicer_to_server(SessionService(sessions), self._server)  # type: ignore[abstract,no-untyped-call,unused-ignore]
+        add_SessionServiceServicer_to_server(SessionService(sessions), self._server)  # type: ignore[no-untyped-call,unused-ignore]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
@@ -59,7 +66,10 @@ class RpcServer:
         """
         address = f"{self._address}:{self._requested_port}"
         try:
-            port = self._server.add_insecure_port(address)
+            if self._certificates is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, grpc_credentials(self._certificates))
         except RuntimeError as error:
             raise ConfigError(
                 f"the gRPC server cannot listen on {address}: the port is in use or not permitted",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -9,9 +10,10 @@ from msgspec import structs
 
 from ...sessions.errors import RequestError
 from ...sessions.manager.service import Sessions
-from ..proto import events, keeping, requests, responses, views
+from ..proto import events, keeping, requests, responses, transfer, views
 from ..proto import session_pb2 as pb
 from ..proto.session_pb2_grpc import SessionServiceServicer
+from .authentication import caller
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     Context = grpc.aio.ServicerContext[Any, Any]
 
 TENANT_KEY = "x-sessile-tenant"
+CHUNK_BYTES = 256 * 1024  # of an exported file in one message
 
 
 class SessionService(SessionServiceServicer):
@@ -81,9 +84,30 @@ class SessionService(SessionServiceServicer):
             async for happening in happenings:
                 await context.write(events.write_session_event(happening))
 
+    async def Export(self, request: pb.ExportRequest, context: Context) -> None:  # type: ignore[override]
+        export = self._sessions.export(transfer.read_export(request, _tenant(request.tenant, context)))
+        async with aclosing(export) as pieces:
+            async for piece in pieces:
+                for start in range(0, len(piece), CHUNK_BYTES):
+                    await context.write(pb.ExportResponse(chunk=piece[start : start + CHUNK_BYTES]))
+
+    async def Import(self, request_iterator: AsyncIterator[pb.ImportRequest], context: Context) -> pb.ImportResponse:
+        first = await anext(request_iterator, None)
+        if first is None or first.WhichOneof("part") != "header":
+            raise RequestError("the first message has no header", field="header", remedy="send the header first")
+        request = transfer.read_import(first.header, _tenant(first.header.tenant, context))
+        return transfer.write_imported(await self._sessions.import_(request, _chunks(request_iterator)))
+
+
+async def _chunks(messages: AsyncIterator[pb.ImportRequest]) -> AsyncIterator[bytes]:
+    async for message in messages:
+        if message.WhichOneof("part") != "chunk":
+            raise RequestError("a message has no chunk", field="chunk", remedy="send the header once, then chunks")
+        yield message.chunk
+
 
 def _tenant(named: str, context: Context) -> str:
-    """The tenant that the request names, or else its metadata."""
+    """The tenant that the request names, or else its metadata, or else its API key's."""
     values = [value for key, value in context.invocation_metadata() or () if key == TENANT_KEY]
     tenants = {tenant for tenant in (named, *values) if tenant}
     if len(tenants) > 1:
@@ -95,4 +119,4 @@ def _tenant(named: str, context: Context) -> str:
     tenant = tenants.pop() if tenants else ""
     if isinstance(tenant, bytes):
         raise RequestError(f"{TENANT_KEY} is not text", field="tenant")
-    return tenant
+    return caller().tenant_for(tenant)

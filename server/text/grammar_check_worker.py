@@ -54,9 +54,7 @@ class GrammarCheck:
             matcher.compute_bitmask()
         if matcher.is_error():
             return _readable(matcher.get_error())
-        if matcher.is_stopped() and not matcher.is_accepting():
-            return "no text satisfies it"
-        return ""
+        return "no text satisfies it" if matcher.is_stopped() and not matcher.is_accepting() else ""
 
 
 def _readable(message: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import llguidance
 from llguidance.gbnf_to_lark import gbnf_to_lark
@@ -11,6 +12,9 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 from ...sessions.errors import RequestError
 from ..engine.grammar import Grammar, GrammarKind
 from .grammar_vocabulary import GrammarVocabulary
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
 
 # At each place where JSON allows whitespace, so much of it: small models otherwise get lost in it.
 _WHITESPACE = r"[\x20\x0A\x0D\x09]{1,40}"
@@ -36,7 +40,7 @@ def guidance_text(grammar: Grammar) -> str:
         case GrammarKind.JSON_SCHEMA:
             return _json_schema(grammar.text)
         case GrammarKind.REGEX:
-            return llguidance.LLMatcher.grammar_from_regex(grammar.text)
+            return llguidance.LLMatcher.grammar_from_lark(_lark_of_regex(grammar.text))
         case GrammarKind.CHOICE:
             return llguidance.LLMatcher.grammar_from_lark(_lark_choice(grammar.text))
         case GrammarKind.LARK:
@@ -46,10 +50,30 @@ def guidance_text(grammar: Grammar) -> str:
 
 
 def _json_schema(text: str) -> str:
+    defaults: JsonCompileOptions = {} if _says_whitespace(text) else {"whitespace_pattern": _WHITESPACE}
     try:
-        return llguidance.LLMatcher.grammar_from_json_schema(text, defaults={"whitespace_pattern": _WHITESPACE})
+        return llguidance.LLMatcher.grammar_from_json_schema(text, defaults=defaults)
     except ValueError as error:
         raise RequestError(f"the schema is not a JSON object: {error}") from error
+
+
+def _says_whitespace(schema: str) -> bool:
+    """The schema has its own word on whitespace: a pattern of ours would win over its ``whitespace_flexible``."""
+    if "x-guidance" not in schema:
+        return False
+    try:
+        options = json.loads(schema)["x-guidance"]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return False
+    return isinstance(options, dict) and "whitespace_flexible" in options
+
+
+def _lark_of_regex(regex: str) -> str:
+    r"""``\d``, ``\w`` and ``\s`` mean ASCII's: nobody who asks for digits waits for Thai ones."""
+    try:
+        return f"start: /{llguidance.regex_to_lark(regex, 'dws')}/"
+    except ValueError as error:
+        raise RequestError(f"the regular expression cannot be used: {error}") from error
 
 
 def _lark_choice(text: str) -> str:

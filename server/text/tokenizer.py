@@ -71,6 +71,15 @@ class Tokenizer:
         with self._lock:
             return self._encode(text, Origin.TEMPLATE if allow_special else Origin.LITERAL)
 
+    def encode_inside(self, text: str) -> list[int]:
+        """Tokens of plain text that follows other text: nothing is put before it.
+
+        Raises:
+            RequestError: the text holds lone surrogates, which are no characters.
+        """
+        with self._lock:
+            return self._encode_inside(text, Origin.LITERAL)
+
     def encode_prompt(self, prompt: PromptText) -> list[int]:
         """Tokens of a rendered prompt, special tokens only where the template put them.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from ...sessions.manager.requests import TurnFinished
-from ..engine.messages import TokensBySource
+from ...sessions.manager.requests import Miss, TurnFinished
+from ..engine.messages import MissedTokens, TokensBySource
 
 FinishWord = Literal["stop", "length", "tool_calls"]
 
@@ -43,6 +43,9 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens_details: PromptTokensDetails
     completion_tokens_details: CompletionTokensDetails
     prompt_tokens_by_source: Annotated[TokensBySource, Meta(description="Where the KV of the prompt came from.")]
+    reusable_tokens: Annotated[int, Meta(description="Of the prompt's, what a cache without bounds would have had.")]
+    missed: Annotated[MissedTokens, Meta(description="Why the rest of these was computed.")]
+    miss: Annotated[Miss | None, Meta(description="The rule of prompt-lint that explains a miss; null for none.")]
     timings: TurnTimings
 
 
@@ -230,15 +233,6 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class HitRate(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to ``GET /v1/cache/hit-rate``: prompt tokens since the engine's start, each counted once."""
-
-    prompt_tokens: int
-    cached_tokens: int
-    hit_rate: Annotated[float | None, Meta(description="cached_tokens over prompt_tokens; null before any prompt.")]
-    by_source: TokensBySource
-
-
 class ErrorDetail(msgspec.Struct, frozen=True, kw_only=True):
     """What went wrong: ``param`` is the field, ``code`` a stable name, ``details`` what else is known."""
 
@@ -265,11 +259,8 @@ def usage_of(finished: TurnFinished) -> Usage:
         prompt_tokens_details=PromptTokensDetails(usage.tokens_by_source.cached),
         completion_tokens_details=CompletionTokensDetails(finished.reasoning_tokens),
         prompt_tokens_by_source=usage.tokens_by_source,
+        reusable_tokens=usage.reusable_tokens,
+        missed=usage.missed,
+        miss=finished.miss,
         timings=TurnTimings(usage.queue_s, usage.load_s, usage.prefill_s, usage.decode_s),
     )
-
-
-def hit_rate_of(sources: TokensBySource) -> HitRate:
-    """The share of prompt tokens that was not computed."""
-    rate: Any = sources.cached / sources.total if sources.total else None
-    return HitRate(prompt_tokens=sources.total, cached_tokens=sources.cached, hit_rate=rate, by_source=sources)

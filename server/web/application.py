@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from ...sessions.errors import RequestError, SessileError
+from .authentication import authentication
+from .cache_routes import cache_routes
 from .errors import answer_http_error, answer_sessile_error, answer_unexpected, error_response
 from .inference_routes import inference_routes
 from .metrics import HttpMetrics
@@ -23,10 +25,12 @@ def create_app(parts: WebParts) -> FastAPI:
         version=parts.version,
         description="A session inference server for LLM agents, with OpenAI's endpoints.",
         redoc_url=None,
+        dependencies=[Depends(authentication(parts.gate))],
     )
-    metrics = HttpMetrics(lambda: parts.engine.stats)
+    metrics = HttpMetrics(lambda: parts.engine.stats, parts.observatory)
     app.include_router(inference_routes(parts, metrics))
     app.include_router(status_routes(parts, metrics))
+    app.include_router(cache_routes(parts))
 
     async def answer_error(request: Request, error: Exception) -> Response:
         if isinstance(error, SessileError):

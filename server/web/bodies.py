@@ -3,7 +3,7 @@
 A field is one of three kinds, and each body's annotations say which:
 
 * it has its effect here;
-* it is accepted at its neutral value alone (``n`` = 1), any other value is refused: ``_Only``;
+* it is accepted at its neutral value alone (``echo`` false), any other value is refused: ``_Only``;
 * it can have no effect on the answer of this server: it is reported in the header ``x-sessile-ignored``: ``NoEffect``.
 
 Any other field is refused by name.
@@ -17,13 +17,11 @@ from typing import Annotated, Any, Literal, get_type_hints
 import msgspec
 from msgspec import UNSET, Meta
 
+from .grammar_fields import GrammarFields, NoEffect
+
 Int = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-NoEffect = Annotated[Any, Meta(description="Accepted; no effect here.", extra={"effect": "none"})]
-One = Annotated[Any, Meta(description="Only 1.", extra={"only": (1, None)})]
-Zero = Annotated[Any, Meta(description="Only 0.", extra={"only": (0, None)})]
 Off = Annotated[Any, Meta(description="Only false.", extra={"only": (False, None)})]
 Nothing = Annotated[Any, Meta(description="Only null or empty.", extra={"only": (None, [], {}, "")})]
-PlainText = Annotated[Any, Meta(description='Only {"type": "text"}.', extra={"only": (None, {"type": "text"})})]
 TextOnly = Annotated[Any, Meta(description='Only ["text"].', extra={"only": (None, ["text"])})]
 
 
@@ -86,7 +84,7 @@ class NamedToolChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     function: ChosenFunction
 
 
-class _SharedFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class _SharedFields(GrammarFields, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What both endpoints have in common."""
 
     model: Annotated[str, Meta(description="The served model's name or one of its aliases.")] | None = None
@@ -102,11 +100,11 @@ class _SharedFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     max_tokens: Int | None = None
     min_tokens: Int | None = None
     ignore_eos: Annotated[bool | None, Meta(description="Go on past the model's own end of turn.")] = False
-    n: One = UNSET
-    presence_penalty: Zero = UNSET
-    frequency_penalty: Zero = UNSET
-    repetition_penalty: One = UNSET
-    logit_bias: Nothing = UNSET
+    n: Annotated[Int | None, Meta(description="How many answers to the same prompt.")] = 1
+    presence_penalty: Annotated[float | None, Meta(description="-2 to 2; 0 is off.")] = None
+    frequency_penalty: Annotated[float | None, Meta(description="-2 to 2; 0 is off.")] = None
+    repetition_penalty: Annotated[float | None, Meta(description="1 is off.")] = None
+    logit_bias: Annotated[dict[str, float] | None, Meta(description="-100 to 100, by token id.")] = None
     user: NoEffect = UNSET
     metadata: NoEffect = UNSET
     store: NoEffect = UNSET
@@ -133,7 +131,6 @@ class ChatBody(_SharedFields, frozen=True, forbid_unknown_fields=True, kw_only=T
         bool | None, Meta(description="false: the turn ends behind its first tool call.")
     ] = True
     chat_template_kwargs: dict[str, Any] | None = None
-    response_format: PlainText = UNSET
     modalities: TextOnly = UNSET
     audio: Nothing = UNSET
     functions: Nothing = UNSET
@@ -151,7 +148,7 @@ class CompletionBody(_SharedFields, frozen=True, forbid_unknown_fields=True, kw_
         str | list[str | Int | list[Int]], Meta(description="One text, or one list of token ids; not several.")
     ]
     logprobs: Annotated[Int, Meta(description="How many alternatives to report for each token.")] | None = None
-    best_of: One = UNSET
+    best_of: Annotated[Int | None, Meta(description="Only as many as ``n``.")] = None
     echo: Off = UNSET
     suffix: Nothing = UNSET
 

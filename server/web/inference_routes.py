@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, TypeVar
 
+import msgspec
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from ...sessions.manager.requests import CompletionRequest
 from .answers import ChatCompletion, TextCompletion
 from .bodies import ChatBody, CompletionBody
+from .choices import StreamedChoices, WholeChoices, merged
 from .decode import BodyDecoder, read_body
+from .grammar_fields import wanted_grammar
+from .identity import client_session
 from .metrics import HttpMetrics
 from .openapi import describe_answer, describe_body
 from .parts import WebParts
 from .tenant import tenant_of
 from .turn_answer import StreamedTurn, WholeTurn
-from .turn_requests import chat_request, completion_request, ignored_fields
+from .turn_requests import chat_request, completion_request, ignored_fields, num_choices, of_choice
 from .writers import ChatWriter, CompletionWriter, TurnHead, TurnWriter
 
 Tenant = Annotated[str, Depends(tenant_of)]
@@ -73,9 +77,16 @@ class _Endpoint:
         """Read, check and start the turn. Raises SessileError before it has started."""
         parts = self._parts
         parts.check_admission()
-        body: _Body = self._decoder.decode(await read_body(request, parts.http.max_body_bytes))
+        sent = await read_body(request, parts.http.max_body_bytes)
+        body: _Body = self._decoder.decode(sent)
         parts.served.check(body.model)
-        turn = translate(body, tenant)
+        turn = msgspec.structs.replace(
+            translate(body, tenant), sent_body=sent, client_session=client_session(request.headers)
+        )
+        count = num_choices(body)
+        wanted = wanted_grammar(body)
+        if wanted is not None:
+            await parts.turns.check_grammar(wanted.grammar, wanted.field)
         head = TurnHead.new(
             id_prefix,
             parts.served.name,
@@ -86,8 +97,13 @@ class _Endpoint:
         headers = {"x-request-id": head.id, "x-sessile-model": head.model}
         if ignored := ignored_fields(body):
             headers["x-sessile-ignored"] = ", ".join(ignored)
-        kind = StreamedTurn if body.stream else WholeTurn
         if body.stream:
             headers["cache-control"] = "no-cache"
         meter = self._metrics.start_turn(self._name)
+        if count > 1:
+            events = [parts.turns.complete(of_choice(turn, index)) for index in range(count)]
+            writers = [writer_class(head, parts.token_bytes, index) for index in range(count)]
+            several = StreamedChoices if body.stream else WholeChoices
+            return several(merged(events), writers, meter, headers)
+        kind = StreamedTurn if body.stream else WholeTurn
         return kind(parts.turns.complete(turn), writer_class(head, parts.token_bytes), meter, headers)

@@ -1,58 +1,64 @@
-"""Prometheus: what HTTP counts itself, and the engine's latest counters. One registry an application, no globals."""
+"""Prometheus: what HTTP counts itself, and what the server knows. One registry an application, no globals."""
 
 from __future__ import annotations
 
+import collections
 import time
 from collections.abc import Callable, Iterator
 
-import msgspec
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from ...sessions.errors import SessileError
 from ...sessions.manager.requests import TurnFinished
 from ..engine.messages import EngineStats
+from ..observe.histogram import LATENCIES, TOKEN_TIMES, Histogram
+from ..observe.observatory import Observatory
 from .errors import http_status_of
-from .tier_metrics import tier_families
-
-_LATENCIES = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6, 12, 30, 60, 120)
-_TOKEN_TIMES = (0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1)
+from .server_metrics import ServerCollector, histogram_family, labelled
 
 
-class HttpMetrics:
+class HttpMetrics(Collector):
     """Counters of the HTTP front. ``read_stats`` gives the engine's latest counters at each scrape."""
 
-    def __init__(self, read_stats: Callable[[], EngineStats]) -> None:
+    def __init__(self, read_stats: Callable[[], EngineStats], observatory: Observatory) -> None:
+        self.turns: collections.Counter[tuple[str, str]] = collections.Counter()  # by endpoint and outcome
+        self.in_flight = 0
+        self.errors: collections.Counter[str] = collections.Counter()  # by code
+        self.first_token = Histogram(LATENCIES)
+        self.per_token = Histogram(TOKEN_TIMES)
+        self.duration = Histogram(LATENCIES)
         self.registry = CollectorRegistry(auto_describe=False)
-        own = self.registry
-        self.turns = Counter(
-            "sessile_http_turns", "Turns over HTTP by endpoint and outcome", ["endpoint", "outcome"], registry=own
+        self.registry.register(self)
+        self.registry.register(ServerCollector(read_stats, observatory))
+
+    def collect(self) -> Iterator[Metric]:
+        """What HTTP counts, at the time of a scrape."""
+        turns = CounterMetricFamily(
+            "sessile_http_turns", "Turns over HTTP by endpoint and outcome", labels=["endpoint", "outcome"]
         )
-        self.in_flight = Gauge("sessile_http_turns_in_flight", "Turns over HTTP that run now", registry=own)
-        self.errors = Counter("sessile_http_errors", "Requests refused or failed, by code", ["code"], registry=own)
-        self.first_token = Histogram(
-            "sessile_time_to_first_token_seconds", "Request to first token", buckets=_LATENCIES, registry=own
-        )
-        self.per_token = Histogram(
-            "sessile_time_per_output_token_seconds",
-            "Mean time of a turn's tokens after the first",
-            buckets=_TOKEN_TIMES,
-            registry=own,
-        )
-        self.duration = Histogram(
-            "sessile_turn_duration_seconds", "Request to the end of its turn", buckets=_LATENCIES, registry=own
-        )
-        self.registry.register(_EngineCollector(read_stats))
+        for (endpoint, outcome), count in self.turns.items():
+            turns.add_metric([endpoint, outcome], count)
+        yield turns
+        yield GaugeMetricFamily("sessile_http_turns_in_flight", "Turns over HTTP that run now", self.in_flight)
+        errors = CounterMetricFamily("sessile_http_errors", "Requests refused or failed, by code", labels=["code"])
+        yield labelled(errors, self.errors)
+        for name, help_text, histogram in (
+            ("sessile_http_time_to_first_token_seconds", "HTTP request to first token", self.first_token),
+            ("sessile_http_time_per_output_token_seconds", "Mean time of a turn's later tokens", self.per_token),
+            ("sessile_http_turn_duration_seconds", "HTTP request to the end of its turn", self.duration),
+        ):
+            yield histogram_family(name, help_text, histogram)
 
     def start_turn(self, endpoint: str) -> TurnMeter:
         """Count a turn that begins now."""
-        self.in_flight.inc()
+        self.in_flight += 1
         return TurnMeter(self, endpoint)
 
     def count_error(self, error: SessileError) -> None:
         """Count an answer that was an error."""
-        self.errors.labels(http_status_of(error)[1]).inc()
+        self.errors[http_status_of(error)[1]] += 1
 
 
 class TurnMeter:
@@ -89,41 +95,5 @@ class TurnMeter:
         """The turn is over; a second call counts nothing."""
         if not self._over:
             self._over = True
-            self._metrics.in_flight.dec()
-            self._metrics.turns.labels(self._endpoint, outcome).inc()
-
-
-class _EngineCollector(Collector):
-    """The engine's counters at the time of a scrape. They start again at 0 when the engine was restarted."""
-
-    def __init__(self, read_stats: Callable[[], EngineStats]) -> None:
-        self._read_stats = read_stats
-
-    def collect(self) -> Iterator[Metric]:
-        stats = self._read_stats()
-        sources = CounterMetricFamily(
-            "sessile_prompt_tokens_by_source",
-            "Prompt tokens by where their KV came from, counted once, at admission",
-            labels=["source"],
-        )
-        for source, count in msgspec.structs.asdict(stats.prompt_tokens_by_source).items():
-            sources.add_metric([source], count)
-        yield sources
-        blocks = GaugeMetricFamily("sessile_kv_blocks", "Blocks of the KV pool by state", labels=["state"])
-        for state in ("free", "cached", "used"):
-            blocks.add_metric([state], getattr(stats, f"{state}_blocks"))
-        yield blocks
-        turns = GaugeMetricFamily("sessile_engine_turns", "Turns in the engine by state", labels=["state"])
-        for state in ("running", "waiting"):
-            turns.add_metric([state], getattr(stats, state))
-        yield turns
-        for name, help_text, value in (
-            ("sessile_generated_tokens", "Tokens sampled", stats.generated_tokens),
-            ("sessile_engine_steps", "Steps of the engine", stats.steps),
-            ("sessile_engine_step_seconds", "Seconds spent in steps", stats.step_s),
-            ("sessile_engine_model_seconds", "Of these, seconds in the model", stats.model_s),
-            ("sessile_evicted_blocks", "Blocks evicted from the KV pool", stats.evicted_blocks),
-            ("sessile_preemptions", "Turns that lost their blocks for another's", stats.preemptions),
-        ):
-            yield CounterMetricFamily(name, help_text, value=value)
-        yield from tier_families(stats.tiers)
+            self._metrics.in_flight -= 1
+            self._metrics.turns[self._endpoint, outcome] += 1

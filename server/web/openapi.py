@@ -8,7 +8,7 @@ import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from . import answers, bodies
+from . import answers, bodies, cache_answers
 
 _REFERENCE = "#/components/schemas/{name}"
 _DOCUMENTED: tuple[type[msgspec.Struct], ...] = (
@@ -21,7 +21,10 @@ _DOCUMENTED: tuple[type[msgspec.Struct], ...] = (
     answers.ModelCard,
     answers.Health,
     answers.Ready,
-    answers.HitRate,
+    cache_answers.HitRate,
+    cache_answers.MissList,
+    cache_answers.TreeTop,
+    cache_answers.Tiers,
     answers.ErrorAnswer,
 )
 _CHUNKS: dict[type, type[msgspec.Struct]] = {
@@ -62,6 +65,8 @@ def install_openapi(app: FastAPI) -> None:
             for unused in ("HTTPValidationError", "ValidationError"):
                 schemas.pop(unused, None)
             schemas.update(components)
+            schema["components"]["securitySchemes"] = _SECURITY
+            schema["security"] = [*({name: []} for name in _SECURITY), {}]  # {}: none, where there are no keys
             for operations in schema["paths"].values():
                 for operation in operations.values():
                     operation["responses"].pop("422", None)
@@ -71,8 +76,13 @@ def install_openapi(app: FastAPI) -> None:
     app.openapi = document  # type: ignore[method-assign]
 
 
+_SECURITY = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "An API key; `sessile keys create` makes one."},
+    "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "The same, as Anthropic's."},
+}
 _TAGS = [
     {"name": "inference", "description": "Turns, in OpenAI's shapes."},
+    {"name": "cache", "description": "What was reused, what could have been, and why it was not."},
     {"name": "status", "description": "What the server says about itself."},
 ]
 

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...sessions.manager.requests import CompletionRequest, TurnEvent
+from ..engine.cache_messages import CacheView
 from ..engine.client import EngineState
+from ..engine.grammar import Grammar
 from ..engine.messages import EngineReady, EngineStats
+from ..identity.gate import Gate
+from ..observe.observatory import Observatory
 from .http_config import HttpConfig
 from .names import ServedName
 from .writers import TokenBytes
@@ -17,13 +21,17 @@ from .writers import TokenBytes
 class Turns(Protocol):
     """What HTTP asks of the session manager."""
 
+    async def check_grammar(self, grammar: Grammar | None, field: str) -> None:
+        """Raise RequestError naming ``field`` unless ``grammar`` can be used."""
+        ...
+
     def complete(self, request: CompletionRequest) -> AsyncIterator[TurnEvent]:
         """A turn without a session. Closing the iterator aborts it."""
         ...
 
 
 class Engine(Protocol):
-    """What HTTP asks of the engine's client, all of it without waiting."""
+    """What HTTP asks of the engine's client; all but ``describe_cache`` without waiting."""
 
     @property
     def info(self) -> EngineReady:
@@ -40,6 +48,10 @@ class Engine(Protocol):
         """The latest counters."""
         ...
 
+    async def describe_cache(self, most_nodes: int) -> CacheView:
+        """The top of the radix tree, and what the cost model says. Raises EngineError while the engine is not ready."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class WebParts:
@@ -50,6 +62,8 @@ class WebParts:
     token_bytes: TokenBytes
     served: ServedName
     http: HttpConfig
+    gate: Gate
     check_admission: Callable[[], None]
     version: str
     started_at: float  # seconds since the epoch
+    observatory: Observatory

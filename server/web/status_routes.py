@@ -1,4 +1,4 @@
-"""What the server says about itself: models, health, readiness, metrics and the cache's hit rate."""
+"""What the server says about itself: models, health, readiness and metrics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from starlette.responses import Response
 from ...sessions.errors import EngineError, SessileError
 from ..engine.client import EngineState
 from ..error_status import retry_after_s
-from .answers import Health, HitRate, ModelCard, ModelList, Ready, hit_rate_of
+from .answers import Health, ModelCard, ModelList, Ready
 from .errors import UnknownModel
 from .metrics import HttpMetrics
 from .openapi import describe_answer
@@ -58,11 +58,6 @@ def status_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
     async def prometheus() -> Response:
         """Counters for Prometheus."""
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
-
-    @router.get("/v1/cache/hit-rate", responses=describe_answer(HitRate), response_class=Response)
-    async def hit_rate() -> Response:
-        """The share of prompt tokens whose KV was reused, since the engine's start."""
-        return _json(hit_rate_of(parts.engine.stats.prompt_tokens_by_source))
 
     return router
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Generic, TypeVar
 
 import msgspec
 from starlette.responses import Response
@@ -20,23 +21,17 @@ from .metrics import TurnMeter
 from .writers import DONE, TurnWriter
 
 logger = logging.getLogger(__name__)
+_Event = TypeVar("_Event")
 _encode = msgspec.json.Encoder().encode
 
 
-class TurnAnswer(Response):
-    """What streamed and whole answers have in common. ``events`` is run, and closed, by this response."""
+class TurnAnswer(Response, Generic[_Event]):
+    """What all answers have in common. ``events`` is run, and closed, by this response."""
 
-    def __init__(
-        self,
-        events: AsyncIterator[TurnEvent],
-        writer: TurnWriter,
-        meter: TurnMeter,
-        headers: Mapping[str, str],
-    ) -> None:
+    def __init__(self, events: AsyncIterator[_Event], meter: TurnMeter, headers: Mapping[str, str]) -> None:
         super().__init__(headers=headers, media_type=self.media_type)
         del self.headers["content-length"]
         self._events = events
-        self._writer = writer
         self._meter = meter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,7 +60,7 @@ class TurnAnswer(Response):
                 await self._events.aclose()
             self._meter.ended("cancelled")
 
-    async def _answer(self, events: AsyncIterator[TurnEvent], send: Send) -> None:
+    async def _answer(self, events: AsyncIterator[_Event], send: Send) -> None:
         raise NotImplementedError
 
     def _count(self, delta: TurnDelta) -> None:
@@ -76,7 +71,17 @@ class TurnAnswer(Response):
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
 
 
-class StreamedTurn(TurnAnswer):
+class _OneTurn(TurnAnswer[TurnEvent]):
+    """The answer of one turn, which ``writer`` writes."""
+
+    def __init__(
+        self, events: AsyncIterator[TurnEvent], writer: TurnWriter, meter: TurnMeter, headers: Mapping[str, str]
+    ) -> None:
+        super().__init__(events, meter, headers)
+        self._writer = writer
+
+
+class StreamedTurn(_OneTurn):
     """Server-sent events. An error before the first event has its own status, a later one is an event."""
 
     media_type = "text/event-stream"
@@ -93,16 +98,16 @@ class StreamedTurn(TurnAnswer):
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
                     opening = b""
                 event = await anext(events)
-            _refuse_aborted(event)
+            refuse_aborted(event)
             self._meter.finished(event)
-            last = opening + self._writer.closing(event)
+            last = opening + self._writer.ended(event) + self._writer.done(event)
         except SessileError as error:
             self._meter.failed(error)
             last = opening + b"data: " + _encode(error_body(error)) + b"\n\n" + DONE
         await send({"type": "http.response.body", "body": last, "more_body": False})
 
 
-class WholeTurn(TurnAnswer):
+class WholeTurn(_OneTurn):
     """One JSON object, when the turn is over."""
 
     media_type = "application/json"
@@ -114,14 +119,15 @@ class WholeTurn(TurnAnswer):
             self._count(event)
             deltas.append(event)
             event = await anext(events)
-        _refuse_aborted(event)
+        refuse_aborted(event)
         self._meter.finished(event)
-        body = self._writer.whole(deltas, event)
+        body = self._writer.whole([self._writer.choice(deltas, event)], event)
         await self._start(send)
         await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-def _refuse_aborted(finished: TurnFinished) -> None:
+def refuse_aborted(finished: TurnFinished) -> None:
+    """Raise EngineError for a turn that was ended before its time."""
     if finished.finish_reason == "aborted":
         raise EngineError("the server ended the turn before it was complete", remedy="send it again")
 

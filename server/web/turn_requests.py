@@ -17,8 +17,10 @@ from ...sessions.manager.requests import (
 from ...sessions.messages import Message, Role, Tool, ToolCall
 from ..engine.sampling_params import SamplingParams
 from .bodies import ChatBody, ChatMessage, CompletionBody, NamedToolChoice, fields_without_effect, first_refused_value
+from .grammar_fields import wanted_grammar
 
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's, for /v1/completions
+MAX_CHOICES = 128
 
 
 def chat_request(body: ChatBody, tenant: str) -> CompletionRequest:
@@ -158,7 +160,7 @@ def _chat_logprobs(body: ChatBody) -> int | None:
 def _sampling(
     body: ChatBody | CompletionBody, max_tokens: int | None, logprobs: int | None, sent_as: dict[str, str]
 ) -> SamplingParams:
-    defaults = SamplingParams()
+    defaults, wanted = SamplingParams(), wanted_grammar(body)
     params = SamplingParams(
         temperature=defaults.temperature if body.temperature is None else body.temperature,
         top_k=body.top_k or 0,
@@ -170,6 +172,11 @@ def _sampling(
         stop_token_ids=tuple(body.stop_token_ids or ()),
         ignore_eos=bool(body.ignore_eos),
         logprobs=logprobs,
+        repetition_penalty=defaults.repetition_penalty if body.repetition_penalty is None else body.repetition_penalty,
+        presence_penalty=body.presence_penalty or 0.0,
+        frequency_penalty=body.frequency_penalty or 0.0,
+        logit_bias=_logit_bias(body.logit_bias or {}),
+        grammar=None if wanted is None else wanted.grammar,
     )
     if isinstance(body, ChatBody):
         sent_as = sent_as | {"logprobs": "top_logprobs"}
@@ -180,6 +187,35 @@ def _sampling(
         sent = sent_as.get(field, field)
         raise RequestError(error.message.replace(field, sent, 1), field=sent, remedy=error.remedy) from error
     return params
+
+
+def _logit_bias(biases: dict[str, float]) -> dict[int, float]:
+    for key in biases:
+        if not (key.isascii() and key.isdecimal() and len(key) < 10):
+            raise RequestError(
+                f"logit_bias has the key {key[:40]!r}", field="logit_bias", remedy="keys are token ids, 0 or more"
+            )
+    return {int(key): bias for key, bias in biases.items()}
+
+
+def num_choices(body: ChatBody | CompletionBody) -> int:
+    """How many answers are asked for. Raises RequestError naming ``n`` or ``best_of``."""
+    count = 1 if body.n is None else body.n
+    if not 1 <= count <= MAX_CHOICES:
+        raise RequestError(f"n is {count}", field="n", remedy=f"it must be from 1 to {MAX_CHOICES}")
+    if isinstance(body, CompletionBody) and body.best_of not in (None, count):
+        raise RequestError(
+            f"best_of is {body.best_of}, n is {count}", field="best_of", remedy="leave it out: all answers are returned"
+        )
+    return count
+
+
+def of_choice(turn: CompletionRequest, index: int) -> CompletionRequest:
+    """The turn of one of several answers: each has a seed of its own, the first one that of the request."""
+    if not index or turn.sampling.seed is None:
+        return turn
+    seed = (turn.sampling.seed + index) % 2**63
+    return msgspec.structs.replace(turn, sampling=msgspec.structs.replace(turn.sampling, seed=seed))
 
 
 def _stop(stop: str | list[str] | None) -> tuple[str, ...]:

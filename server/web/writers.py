@@ -77,20 +77,30 @@ class TurnWriter(Protocol):
         """One event of a stream."""
         ...
 
-    def closing(self, finished: TurnFinished) -> bytes:
-        """The last events of a stream."""
+    def ended(self, finished: TurnFinished) -> bytes:
+        """The event of a stream that says why the answer ended."""
         ...
 
-    def whole(self, deltas: Sequence[TurnDelta], finished: TurnFinished) -> bytes:
-        """The answer as one JSON object."""
+    def done(self, finished: TurnFinished) -> bytes:
+        """What comes at the end of a stream, with the usage if it is wanted."""
+        ...
+
+    def choice(self, deltas: Sequence[TurnDelta], finished: TurnFinished) -> ChatChoice | TextChoice:
+        """The answer as a part of a JSON object."""
+        ...
+
+    def whole(self, choices: Sequence[ChatChoice | TextChoice], finished: TurnFinished) -> bytes:
+        """The JSON object of one answer or several. ``finished`` has the usage of all."""
         ...
 
 
 class _StreamWriter:
     """The frame of a chunk, and what both endpoints' streams do alike."""
 
-    def __init__(self, head: TurnHead, kind: str, token_bytes: TokenBytes) -> None:
+    def __init__(self, head: TurnHead, kind: str, token_bytes: TokenBytes, index: int) -> None:
         self._head = head
+        self._index = index
+        self._choice = b'{"index":%d,' % index
         self._token_bytes = token_bytes
         start = {
             "id": head.id,
@@ -105,10 +115,11 @@ class _StreamWriter:
     def _chunk(self, choice: bytes) -> bytes:
         return self._start + choice + b"]" + self._end
 
-    def _usage_chunk(self, finished: TurnFinished) -> bytes:
+    def done(self, finished: TurnFinished) -> bytes:
+        """See ``TurnWriter``."""
         if not self._head.include_usage:
-            return b""
-        return self._start + b'],"usage":' + _encode(usage_of(finished)) + b"}\n\n"
+            return DONE
+        return self._start + b'],"usage":' + _encode(usage_of(finished)) + b"}\n\n" + DONE
 
     def _token(self, token_id: int) -> str:
         """A token as text; half a character shows as U+FFFD."""
@@ -118,25 +129,26 @@ class _StreamWriter:
 class ChatWriter(_StreamWriter):
     """Answers of ``/v1/chat/completions``."""
 
-    def __init__(self, head: TurnHead, token_bytes: TokenBytes) -> None:
-        super().__init__(head, "chat.completion.chunk", token_bytes)
+    def __init__(self, head: TurnHead, token_bytes: TokenBytes, index: int = 0) -> None:
+        super().__init__(head, "chat.completion.chunk", token_bytes, index)
 
     def opening(self) -> bytes:
         return self._chunk(
-            b'{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}'
+            self._choice + b'"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}'
         )
 
     def delta(self, delta: TurnDelta) -> bytes:
         if not isinstance(delta, TextDelta):
             added = _encode(_chat_delta(delta))
-            return self._chunk(b'{"index":0,"delta":' + added + b',"logprobs":null,"finish_reason":null}')
+            return self._chunk(self._choice + b'"delta":' + added + b',"logprobs":null,"finish_reason":null}')
         if not self._head.want_logprobs:
             if not delta.text:
                 return b""
             content = _encode(delta.text)
             return (
                 self._start
-                + b'{"index":0,"delta":{"content":'
+                + self._choice
+                + b'"delta":{"content":'
                 + content
                 + b'},"logprobs":null,"finish_reason":null}]'
                 + self._end
@@ -144,21 +156,23 @@ class ChatWriter(_StreamWriter):
         logprobs = _encode(ChatLogprobs(self._logprobs(delta)))
         content = _encode(delta.text)
         return self._chunk(
-            b'{"index":0,"delta":{"content":' + content + b'},"logprobs":' + logprobs + b',"finish_reason":null}'
+            self._choice + b'"delta":{"content":' + content + b'},"logprobs":' + logprobs + b',"finish_reason":null}'
         )
 
-    def closing(self, finished: TurnFinished) -> bytes:
+    def ended(self, finished: TurnFinished) -> bytes:
         reason = _encode(finish_word(finished))
-        end = self._chunk(b'{"index":0,"delta":{},"logprobs":null,"finish_reason":' + reason + b"}")
-        return end + self._usage_chunk(finished) + DONE
+        return self._chunk(self._choice + b'"delta":{},"logprobs":null,"finish_reason":' + reason + b"}")
 
-    def whole(self, deltas: Sequence[TurnDelta], finished: TurnFinished) -> bytes:
+    def choice(self, deltas: Sequence[TurnDelta], finished: TurnFinished) -> ChatChoice:
         logprobs = [entry for delta in deltas if isinstance(delta, TextDelta) for entry in self._logprobs(delta)]
-        choice = ChatChoice(
+        return ChatChoice(
+            index=self._index,
             message=_answer_message(deltas, finished),
             logprobs=ChatLogprobs(logprobs) if self._head.want_logprobs else None,
             finish_reason=finish_word(finished),
         )
+
+    def whole(self, choices: Sequence[ChatChoice | TextChoice], finished: TurnFinished) -> bytes:
         head = self._head
         return _encode(
             ChatCompletion(
@@ -166,7 +180,7 @@ class ChatWriter(_StreamWriter):
                 created=head.created,
                 model=head.model,
                 system_fingerprint=head.fingerprint,
-                choices=[choice],
+                choices=[choice for choice in choices if isinstance(choice, ChatChoice)],
                 usage=usage_of(finished),
             )
         )
@@ -185,8 +199,8 @@ class ChatWriter(_StreamWriter):
 class CompletionWriter(_StreamWriter):
     """Answers of ``/v1/completions``."""
 
-    def __init__(self, head: TurnHead, token_bytes: TokenBytes) -> None:
-        super().__init__(head, "text_completion", token_bytes)
+    def __init__(self, head: TurnHead, token_bytes: TokenBytes, index: int = 0) -> None:
+        super().__init__(head, "text_completion", token_bytes, index)
         self._offset = 0  # characters of the text before the next delta
 
     def opening(self) -> bytes:
@@ -197,20 +211,22 @@ class CompletionWriter(_StreamWriter):
             return b""
         logprobs = _encode(self._logprobs([delta])) if self._head.want_logprobs else b"null"
         text = _encode(delta.text)
-        return self._chunk(b'{"index":0,"text":' + text + b',"logprobs":' + logprobs + b',"finish_reason":null}')
+        return self._chunk(self._choice + b'"text":' + text + b',"logprobs":' + logprobs + b',"finish_reason":null}')
 
-    def closing(self, finished: TurnFinished) -> bytes:
+    def ended(self, finished: TurnFinished) -> bytes:
         reason = _encode(finish_word(finished))
-        end = self._chunk(b'{"index":0,"text":"","logprobs":null,"finish_reason":' + reason + b"}")
-        return end + self._usage_chunk(finished) + DONE
+        return self._chunk(self._choice + b'"text":"","logprobs":null,"finish_reason":' + reason + b"}")
 
-    def whole(self, deltas: Sequence[TurnDelta], finished: TurnFinished) -> bytes:
+    def choice(self, deltas: Sequence[TurnDelta], finished: TurnFinished) -> TextChoice:
         texts = [delta for delta in deltas if isinstance(delta, TextDelta)]
-        choice = TextChoice(
+        return TextChoice(
+            index=self._index,
             text="".join(delta.text for delta in texts),
             logprobs=self._logprobs(texts) if self._head.want_logprobs else None,
             finish_reason=finish_word(finished),
         )
+
+    def whole(self, choices: Sequence[ChatChoice | TextChoice], finished: TurnFinished) -> bytes:
         head = self._head
         usage: Usage = usage_of(finished)
         return _encode(
@@ -219,7 +235,7 @@ class CompletionWriter(_StreamWriter):
                 created=head.created,
                 model=head.model,
                 system_fingerprint=head.fingerprint,
-                choices=[choice],
+                choices=[choice for choice in choices if isinstance(choice, TextChoice)],
                 usage=usage,
             )
         )

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from .eviction import EvictionOrder, EvictionPolicy
 from .radix_node import Node
+
+
+class NextToGo(NamedTuple):
+    """Give up ``most_blocks`` of ``leaf`` at most, before asking again."""
+
+    leaf: Node
+    most_blocks: int
+    over_quota: bool
 
 
 class EvictableLeaves:
@@ -64,13 +73,13 @@ class EvictableLeaves:
         else:
             self._over_quota.pop(salt, None)
 
-    def next(self) -> tuple[Node, int] | None:
-        """The leaf to give up next, and how many of its blocks at most; None: there is none."""
+    def next(self) -> NextToGo | None:
+        """The leaf to give up next; None: there is none."""
         now = self._clock()
         for salt in self._over_quota:
             leaf = self._of_tenant[salt].first(now) if salt in self._of_tenant else None
             if leaf is not None:
                 assert self._quota_blocks is not None
-                return leaf, self._num_blocks[salt] - self._quota_blocks
+                return NextToGo(leaf, self._num_blocks[salt] - self._quota_blocks, over_quota=True)
         leaf = self._all.first(now)
-        return None if leaf is None else (leaf, len(leaf.blocks))
+        return None if leaf is None else NextToGo(leaf, len(leaf.blocks), over_quota=False)

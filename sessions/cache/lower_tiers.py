@@ -10,15 +10,17 @@ correctness.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from .cost_model import Source
 from .disk.disk_tier import DiskTier
 from .host_tier import HostTier, Slab
 from .shared_tier import SharedTier
-from .tiers import Block, Entry, LowerTier, Tier, TierStats
+from .tiers import Block, Entry, LoadOutcome, LowerTier, Tier, TierStats
 
 _PERSIST_AT_ONCE = 32  # blocks given to the disk's write queue, which is then waited for if it is full
+_LOAD_ONE_S = 5.0  # where nobody waits for it but an export
 LEAST_REUSE = 0.05  # what is never demoted is never seen to come back: some is tried always
 SHARED_AT_ONCE = 16  # entries given to the shared tier at the end of a turn; the rest follows with later turns
 
@@ -81,6 +83,15 @@ class LowerTiers:
             present = lower.contains(content_keys)
             counts[tier] = next((i for i, there in enumerate(present) if not there), len(present))
         return counts
+
+    def load(self, content_key: bytes, block: Block) -> bool:
+        """Fill ``block`` from the fastest local tier that has it; False: none gives it. For an I/O thread."""
+        deadline = time.monotonic() + _LOAD_ONE_S
+        return any(
+            lower.contains([content_key])[0]
+            and lower.load([Entry(content_key, (block,))], deadline)[0] is LoadOutcome.HIT
+            for lower in self._local.values()
+        )
 
     def demote(self, content_key: bytes, block: Block) -> None:
         """Keep a block that leaves the device pool. A full or failing tier drops it, and counts that."""

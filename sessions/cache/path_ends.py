@@ -53,11 +53,12 @@ class PathEnds:
     def __init__(self, tree: RadixTree, clock: Callable[[], float], budget_blocks: int) -> None:
         self._tree = tree
         self._clock = clock
-        self._budget_blocks = budget_blocks
+        self.budget_blocks = budget_blocks
         self._ends: dict[str, PathEnd] = {}
         self._expiries: list[tuple[float, int, str]] = []  # when, in which order, whose
         self._pinned: dict[str, PathEnd] = {}  # those with hard pins, the earliest first
         self._order = itertools.count()
+        self._broken: list[str] = []
         self.num_broken_pins = 0  # since the start
 
     def __len__(self) -> int:
@@ -153,7 +154,13 @@ class PathEnds:
         end = min(self._pinned.values(), key=lambda end: end.keeping.pin_level(now))
         self._unpin(end)
         self.num_broken_pins += 1
+        self._broken.append(end.owner)
         return end.owner
+
+    def take_broken(self) -> list[str]:
+        """The owners whose hard pins were broken since the last call."""
+        broken, self._broken = self._broken, []
+        return broken
 
     # -- parts ----------------------------------------------------------------------------------------------------
 
@@ -170,7 +177,7 @@ class PathEnds:
         pinned = 0 if end.pin is None else end.pin.num_blocks
         if pinned < cached:
             used = self._tree.num_pinned_blocks
-            reason = f"the budget of hard pins is {self._budget_blocks} blocks, of which {used} are used"
+            reason = f"the budget of hard pins is {self.budget_blocks} blocks, of which {used} are used"
             return Kept(Verdict.CLIPPED if pinned else Verdict.REJECTED, pinned, reason)
         if match.num_tokens < num_tokens:
             return Kept(Verdict.CLIPPED, pinned, f"{match.num_tokens} of {num_tokens} tokens are on the device")
@@ -195,7 +202,7 @@ class PathEnds:
             return
         retention = end.keeping.retention
         if retention is not None and retention.hard and end.keeping.ends_at > self._clock():
-            end.pin = self._tree.pin(node, self._budget_blocks)
+            end.pin = self._tree.pin(node, self.budget_blocks)
             if end.pin is not None:
                 self._pinned[end.owner] = end
         self._tree.set_end(node, end)

@@ -12,7 +12,7 @@ The blocks of a sequence, in order:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .block_pool import BlockPool
 from .keys import BlockKeys
@@ -59,15 +59,34 @@ class CachedPath:
 class PrefixCache:
     """Hands out blocks to sequences and takes them back, with their tokens, into the radix tree.
 
-    ``ends`` knows which session wants what to be kept.
+    ``ends`` knows which session wants what to be kept. ``on_stored`` hears, when a sequence ends, of its owner, how
+    many tokens it added, and the content key of its last whole block.
     """
 
-    def __init__(self, pool: BlockPool, tree: RadixTree, keys: BlockKeys, ends: PathEnds) -> None:
+    def __init__(
+        self,
+        pool: BlockPool,
+        tree: RadixTree,
+        keys: BlockKeys,
+        ends: PathEnds,
+        on_stored: Callable[[str, int, bytes], None] = lambda owner, num_tokens, content_key: None,
+    ) -> None:
         self._pool = pool
         self._tree = tree
         self._keys = keys
         self._ends = ends
+        self._on_stored = on_stored
         self.block_size = keys.fingerprint.block_size
+
+    @property
+    def tree(self) -> RadixTree:
+        """The tree, to look at."""
+        return self._tree
+
+    @property
+    def block_bytes(self) -> int:
+        """Size of a block's KV."""
+        return self._keys.fingerprint.block_bytes
 
     @property
     def num_available(self) -> int:
@@ -206,6 +225,12 @@ class PrefixCache:
             end = self._tree.insert_tail(held.lock, tail, own[0], self._tail_key(held, tail))
         self._pool.release(own)
         self._ends.end_turn(held.owner, end)
+        if num_computed > held.num_matched_tokens:
+            self._on_stored(
+                held.owner,
+                num_computed - held.num_matched_tokens,
+                held.content_keys[-1] if held.content_keys else held.root_key,
+            )
         self._tree.unlock(held.lock)
         held.block_ids = []
 
@@ -228,11 +253,12 @@ class PrefixCache:
             self._tree.supersede(end, self.blocks_for(from_token))
 
     def hold(self, salt: str, key: bytes) -> CachedPath:
-        """Keep what is cached of ``key`` as it is until ``let_go``."""
+        """Keep what is cached of ``key`` as it is until ``let_go``: whole blocks, and a half-full one that is the end
+        of ``key`` too."""
         match = self.match(salt, key)
         whole = self._tree.lock(match)
         tail = match.tail
-        if tail is None:
+        if tail is None or match.num_tokens * TOKEN_BYTES < len(key):
             return CachedPath([whole], match.content_keys, match.blocks, match.num_tokens - match.partial_tokens)
         locks = [whole, self._tree.lock_tail(tail)]
         keys, blocks = [*match.content_keys, *tail.content_keys], [*match.blocks, *tail.blocks]

@@ -55,7 +55,13 @@ class RadixTree:
         self.num_pinned_blocks = 0  # kept by pins
         self.num_evicted = 0  # since the start
         self.num_superseded_evicted = 0  # of these, superseded ones
+        self.num_over_quota_evicted = 0  # of these, those that went since their tenant had more than its quota
         self.nodes_visited = 0  # since the start, by match, insert and evict
+
+    @property
+    def roots(self) -> tuple[Node, ...]:
+        """One for each salt, to look at."""
+        return tuple(self._roots.values())
 
     # -- matching -------------------------------------------------------------------------------------------------
 
@@ -186,9 +192,10 @@ class RadixTree:
         """Give up about ``count`` blocks, the tail of a path first; returns how many. Locked blocks stay."""
         given_up = 0
         while given_up < count and (next_to_go := self._order.next()) is not None:
-            leaf, most = next_to_go
             self.nodes_visited += 1
-            given_up += self._evict_tail(leaf, min(most, count - given_up))
+            cut = self._evict_tail(next_to_go.leaf, min(next_to_go.most_blocks, count - given_up))
+            self.num_over_quota_evicted += cut if next_to_go.over_quota else 0
+            given_up += cut
         return given_up
 
     def supersede(self, node: Node, from_block: int) -> None:
@@ -422,10 +429,11 @@ class RadixTree:
         return cut
 
     def _move_ends(self, leaf: Node, parent: Node) -> None:
-        """The paths that ended in ``leaf``, which is gone, now end in ``parent`` if it was asked to keep them."""
+        """The paths that ended in ``leaf``, which is gone, now end in ``parent``; those that nobody asked to keep only
+        where no other branch goes on from there."""
         for end in list(leaf.ends.values()):
             self.clear_end(end)
-            if end.keeping.retention is not None:
+            if end.keeping.retention is not None or parent.is_leaf:
                 self.set_end(parent, end)
             if end.node is None:
                 end.lose()

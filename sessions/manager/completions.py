@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from functools import partial
 
 import msgspec
 
 from ...server.engine.messages import EngineReady
 from ..errors import ContextOverflow, RequestError
-from ..messages import Message
+from ..messages import Message, Role
 from . import validation
 from .replay import ConversationKeys, Key, ReplayMemory
-from .requests import CompletionRequest, MessagesInput, TextInput, TokenIdsInput, TurnEvent, TurnFinished
+from .requests import CompletionRequest, MessagesInput, Miss, TextInput, TokenIdsInput, TurnEvent, TurnFinished
 from .running import RunningWork
 from .turn import TurnResult
+from .turn_content import content_of_request
 from .turns import Turns, TurnTerms, computed_before
 
 
@@ -25,6 +27,7 @@ class _Prompt(msgspec.Struct, frozen=True, kw_only=True):
     key: Key | None = None
     grew_from: Key | None = None
     logged_tokens: int = 0
+    conversation: str = ""
 
 
 class Completions:
@@ -54,14 +57,16 @@ class Completions:
                 if prompt.key is None
                 else self._turns.message_reading(prompt.token_ids, bound, request.tools)
             )
-            run = self._turns.run(
-                prompt.token_ids, bound, reading, TurnTerms(tools=request.tools, logged_tokens=prompt.logged_tokens)
-            )
+            terms = TurnTerms(tools=request.tools, logged_tokens=prompt.logged_tokens)
+            run = self._turns.run(prompt.token_ids, bound, reading, terms)
+            observer = self._turns.observer
+            observer.asked(run.turn, prompt.conversation, partial(content_of_request, request))
             async with aclosing(run.deltas()) as deltas:
                 async for delta in deltas:
                     yield delta
             self._remember(request, keys, prompt, run.result)
-            yield _finished(prompt, run.result)
+            miss = observer.miss_of(run.turn.turn_id)
+            yield _finished(prompt, run.result, miss)
 
     async def _prompt(self, request: CompletionRequest, keys: ConversationKeys, engine: EngineReady) -> _Prompt:
         prompts, limit = self._turns.prompts, engine.context_length
@@ -78,6 +83,7 @@ class Completions:
     ) -> _Prompt:
         prompts, messages = self._turns.prompts, conversation.messages
         message_keys = await self._turns.tokenise(lambda: keys.of(messages))
+        conversation_name = _conversation_name(request, messages, message_keys)
         count, remembered = self._replay.tokens_after(request.tenant, message_keys[:-1])
         if count:
             continued = await self._continuation(request, messages[count:], remembered, limit)
@@ -87,11 +93,12 @@ class Completions:
                     key=message_keys[-1],
                     grew_from=message_keys[count - 1],
                     logged_tokens=computed_before(len(remembered)),
+                    conversation=conversation_name,
                 )
         whole = await self._turns.tokenise(
             lambda: prompts.prompt(messages, request.tools, request.template_arguments, limit)
         )
-        return _Prompt(token_ids=list(whole), key=message_keys[-1])
+        return _Prompt(token_ids=list(whole), key=message_keys[-1], conversation=conversation_name)
 
     async def _continuation(
         self, request: CompletionRequest, new: Sequence[Message], remembered: list[int], limit: int
@@ -117,12 +124,21 @@ class Completions:
             self._replay.remember(request.tenant, key, prompt.grew_from, [*prompt.token_ids, *result.token_ids])
 
 
-def _finished(prompt: _Prompt, result: TurnResult) -> TurnFinished:
+def _conversation_name(request: CompletionRequest, messages: Sequence[Message], keys: Sequence[Key]) -> str:
+    """The client's own name for it, else one for all conversations that begin with the same user's message."""
+    if request.client_session:
+        return request.client_session
+    first = next((index for index, message in enumerate(messages) if message.role is Role.USER), len(messages) - 1)
+    return f"chat-{keys[first].hex()[:16]}"
+
+
+def _finished(prompt: _Prompt, result: TurnResult, miss: Miss | None) -> TurnFinished:
     return TurnFinished(
         finish_reason=result.finish_reason,
         stop_cause=result.stop_cause,
         usage=result.usage,
         num_tokens=len(prompt.token_ids) + len(result.token_ids),
+        miss=miss,
         tool_calls=result.message.tool_calls,
         reasoning_tokens=result.reasoning_tokens,
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
+from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -26,7 +28,7 @@ from .completions import Completions
 from .events import Happening, SessionEvent, TurnFailed, TurnStarted
 from .kv_care import KvCare
 from .kv_requests import KvRequests
-from .ports import Clock, TurnEngine
+from .ports import Clock, TurnEngine, TurnObserver
 from .records import SessionRecords
 from .replay import ReplayMemory
 from .requests import (
@@ -34,11 +36,15 @@ from .requests import (
     AppendRequest,
     CloseRequest,
     CompletionRequest,
+    ExportRequest,
     ForkRequest,
     GenerateRequest,
     HintOutcome,
     HintRequest,
+    Imported,
+    ImportSession,
     ListSessions,
+    Miss,
     Mutation,
     OpenSession,
     Resumed,
@@ -53,7 +59,9 @@ from .requests import (
     WatchRequest,
 )
 from .running import Claim, RunningWork
+from .transfer import SessionTransfer
 from .turn import TurnResult
+from .turn_content import content_of_session
 from .turns import TurnPrompt, Turns, TurnTerms
 from .views import new_session_id, summary_of, view_of
 from .watchers import Watchers
@@ -77,7 +85,8 @@ class SessionManager:
     ``model_aliases`` are names of the served model beside its own; ``text_config`` says how its calls and reasoning are
     read, ``grammars`` bounds what answers may be made to look like. What no open session holds is deleted from the
     store ``retention_s`` seconds after it was closed or left. ``persistence`` holds for sessions that were opened
-    without a policy of their own.
+    without a policy of their own. ``export_key`` is the file of the key that exports are signed with; None: one in the
+    store's folder.
     """
 
     def __init__(
@@ -94,16 +103,19 @@ class SessionManager:
         text_config: TextConfig | None = None,
         grammars: GrammarConfig | None = None,
         persistence: PersistencePolicy = DEFAULT_POLICY,
+        observer: TurnObserver | None = None,
+        export_key: Path | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._policy = persistence
         self._running = RunningWork()
         self._records = SessionRecords(store, clock, retention_s)
-        self._turns = Turns(engine, tokenizer, chat_template, model_aliases, text_config, grammars)
+        self._turns = Turns(engine, tokenizer, chat_template, model_aliases, text_config, grammars, observer)
         self._completions = Completions(self._turns, replay if replay is not None else ReplayMemory())
         self._care = KvCare(engine, store, clock, persistence)
         self._kv_requests = KvRequests(self._records, engine, self._running, self._care, clock)
+        self._transfer = SessionTransfer(self._records, engine, self._turns, clock, persistence, export_key)
         self._watchers = Watchers(clock)
         self._cache_watch = CacheWatch(engine, self._watchers)
 
@@ -178,6 +190,7 @@ class SessionManager:
                 request, Change(session=fork, base_version=0), view_of(fork, self._policy)
             )
             if made is not None:
+                self._turns.observer.forked(answer.session_id, session.session_id)
                 await self._kv_requests.forked(session, place.num_tokens)
             return answer
 
@@ -219,6 +232,18 @@ class SessionManager:
         async with aclosing(self._cache_watch.watch(request.tenant, request.session_id)) as events:
             async for event in events:
                 yield event
+
+    async def export(self, request: ExportRequest) -> AsyncGenerator[bytes, None]:
+        """A session as a file, in pieces; see ``service.Sessions.export``."""
+        with self._running.admitted():
+            async with aclosing(self._transfer.export(request)) as pieces:
+                async for piece in pieces:
+                    yield piece
+
+    async def import_(self, request: ImportSession, pieces: AsyncIterator[bytes]) -> Imported:
+        """A session from a file; see ``service.Sessions.import_``."""
+        with self._running.admitted():
+            return await self._transfer.import_(request, pieces)
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[TurnEvent, None]:
         """Run a turn; see ``service.Sessions.generate``."""
@@ -290,13 +315,16 @@ class SessionManager:
         terms = await self._turn_begins(session, prompt, request)
         try:
             run = self._turns.run(prompt.token_ids, bound, reading, terms)
+            observer = self._turns.observer
+            observer.asked(run.turn, session.session_id, partial(content_of_session, session, log, prompt.entry))
             try:
                 async with aclosing(run.deltas()) as deltas:
                     async for delta in deltas:
                         yield delta
             finally:
                 claim.is_ending()
-            finished = await self._commit_turn(request, session, prompt, run.result)
+            miss = observer.miss_of(run.turn.turn_id)
+            finished = await self._commit_turn(request, session, prompt, run.result, miss)
         except BaseException as error:
             self._turn_failed(session, error)
             raise
@@ -327,7 +355,7 @@ class SessionManager:
         self._watchers.publish(session.tenant, session.session_id, what)
 
     async def _commit_turn(
-        self, request: GenerateRequest, session: Session, prompt: TurnPrompt, result: TurnResult
+        self, request: GenerateRequest, session: Session, prompt: TurnPrompt, result: TurnResult, miss: Miss | None
     ) -> TurnFinished:
         said = (result.message,) if prompt.in_chat else ()
         output = NewEntry(kind=EntryKind.OUTPUT, token_ids=result.token_ids, messages=said)
@@ -342,6 +370,7 @@ class SessionManager:
             turn=after.place.num_turns,
             num_tokens=after.place.num_tokens,
             tokens_committed=tokens_in(entries),
+            miss=miss,
             tool_calls=result.message.tool_calls,
             reasoning_tokens=result.reasoning_tokens,
         )

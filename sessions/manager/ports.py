@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from ...server.engine.cache_messages import (
     CacheEvents,
@@ -23,6 +23,7 @@ from ...server.engine.cache_messages import (
     SuspendPath,
 )
 from ...server.engine.messages import EngineReady, SubmitTurn, TurnOutput
+from .requests import Miss
 
 Clock = Callable[[], float]
 """Seconds since the epoch."""
@@ -79,3 +80,38 @@ class EngineCache(Protocol):
 
 class TurnEngine(TurnRunner, EngineCache, Protocol):
     """All that the manager may ask of the engine's client."""
+
+
+class TurnObserver(Protocol):
+    """Who hears of turns. It never raises and never waits."""
+
+    def asked(self, turn: SubmitTurn, conversation: str, content: Callable[[], dict[str, Any]]) -> None:
+        """A turn is about to be sent to the engine.
+
+        ``conversation``: the session's id, or a name for the conversation of a turn without one; may be empty.
+        ``content``: makes the request's body, in OpenAI's shape or that of the endpoint that was asked; may be called
+        once, from any thread.
+        """
+        ...
+
+    def miss_of(self, turn_id: str) -> Miss | None:
+        """Why a turn that has just ended computed more than it had to; None if it did not, or if that is not known."""
+        ...
+
+    def forked(self, session_id: str, parent: str) -> None:
+        """``session_id`` goes on from a point of ``parent``."""
+        ...
+
+
+class Unobserved:
+    """Nobody listens."""
+
+    def asked(self, turn: SubmitTurn, conversation: str, content: Callable[[], dict[str, Any]]) -> None:
+        """See ``TurnObserver``."""
+
+    def miss_of(self, turn_id: str) -> Miss | None:
+        """See ``TurnObserver``."""
+        return None
+
+    def forked(self, session_id: str, parent: str) -> None:
+        """See ``TurnObserver``."""

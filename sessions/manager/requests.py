@@ -150,11 +150,15 @@ class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImportSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A session from a file that an export wrote. ``without_kv``: do not use the file's KV."""
+    """A session from a file that an export wrote. ``without_kv``: do not use the file's KV.
+
+    ``file_digest`` names the file's content once it was read; callers leave it out.
+    """
 
     tenant: str = ""
     request_id: str | None = None
     without_kv: bool = False
+    file_digest: str = ""
 
 
 class WatchRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -272,6 +276,8 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     stop: tuple[str, ...] = ()
     priority: Priority = Priority.INTERACTIVE
     template_arguments: dict[str, Any] = {}
+    client_session: str = ""  # what the client calls the conversation, if it says so
+    sent_body: bytes = b""  # the request as it was sent, for whoever explains misses
     tool_choice: ToolChoice = ToolChoice()
 
 
@@ -293,6 +299,26 @@ class StopCause(enum.StrEnum):
     TOOL_CALL = "tool_call"  # the first one, where only one was wanted
 
 
+class Miss(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a turn computed tokens that it need not have computed, in words.
+
+    ``rule``: of prompt-lint. ``first_divergent_token``: the first of the prompt's tokens that nothing computed before
+    shares; None where the prompt is not what broke. ``path`` and ``char``: the place in the request. ``was`` and
+    ``now``: the text there, its letters and digits blotted out unless the server is configured to show them.
+    """
+
+    rule: str
+    name: str
+    explanation: str
+    remedy: str
+    lost_tokens: int
+    first_divergent_token: int | None = None
+    path: str | None = None
+    char: int | None = None
+    was: str | None = None
+    now: str | None = None
+
+
 class TurnFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     """The last event of a turn; it comes after the turn is on disk.
 
@@ -311,6 +337,7 @@ class TurnFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     num_tokens: int = 0
     tokens_committed: int = 0
     replayed: bool = False
+    miss: Miss | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     reasoning_tokens: int = 0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Protocol
 
 from .events import SessionEvent
@@ -11,10 +11,13 @@ from .requests import (
     AppendRequest,
     CloseRequest,
     CompletionRequest,
+    ExportRequest,
     ForkRequest,
     GenerateRequest,
     HintOutcome,
     HintRequest,
+    Imported,
+    ImportSession,
     ListSessions,
     OpenSession,
     Resumed,
@@ -67,6 +70,14 @@ class Sessions(Protocol):
 
         Errors are raised at the first step of the iterator. It ends when the server shuts down.
         """
+        ...
+
+    def export(self, request: ExportRequest) -> AsyncGenerator[bytes, None]:
+        """A session as a file, in pieces; errors are raised at the first step of the iterator, or in its middle."""
+        ...
+
+    async def import_(self, request: ImportSession, pieces: AsyncIterator[bytes]) -> Imported:
+        """A session from the file that ``pieces`` are, all of it or nothing. What ``pieces`` raises is raised."""
         ...
 
     async def get(self, session_id: str, tenant: str) -> SessionView: ...

@@ -14,7 +14,7 @@ from ...server.text.detokenizer import IncrementalDetokenizer
 from ...server.text.stop_strings import StopStrings
 from ...server.text.tokenizer import Tokenizer
 from ...server.text.tool_calls import AnswerPiece, MalformedCall
-from ..errors import EngineError
+from ..errors import EngineError, RequestError
 from ..messages import Message
 from .ports import TurnEngine
 from .requests import StopCause, TextDelta, TurnDelta
@@ -71,6 +71,11 @@ class TurnRun:
         self._result: TurnResult | None = None
 
     @property
+    def turn(self) -> SubmitTurn:
+        """What the engine is asked."""
+        return self._turn
+
+    @property
     def result(self) -> TurnResult:
         """The finished turn."""
         if self._result is None:
@@ -82,6 +87,7 @@ class TurnRun:
 
         Raises:
             EngineError: the engine died, or gave the turn up.
+            RequestError: the turn's grammar turned out to be too complex to be followed.
             CapacityError: its queue is full.
         """
         async with aclosing(self._engine.generate(self._turn)) as outputs:
@@ -137,6 +143,8 @@ class TurnRun:
         return self._parser.push(text) if text else []
 
     def _finish(self, last: TurnOutput) -> None:
+        if last.finish_reason is FinishReason.FAILED and self._stopped is None:
+            raise RequestError(last.error, field="grammar", remedy="send another grammar")
         aborted = last.finish_reason is FinishReason.ABORTED and self._stopped is None
         if last.usage is None or last.finish_reason is None or aborted or not self._token_ids:
             raise _no_end()

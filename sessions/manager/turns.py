@@ -30,7 +30,7 @@ from ..messages import Tool
 from ..session import EntryKind, ModelIdentity, NewEntry, Session, SessionLog
 from . import validation
 from .call_ids import call_ids
-from .ports import TurnEngine
+from .ports import TurnEngine, TurnObserver, Unobserved
 from .prompts import PromptBuilder, in_chat
 from .requests import AppendRequest, CompletionRequest, GenerateRequest, ToolChoiceMode
 from .turn import AnswerReading, TurnRun
@@ -77,8 +77,10 @@ class Turns:
         model_aliases: Collection[str] = (),
         text_config: TextConfig | None = None,
         grammars: GrammarConfig | None = None,
+        observer: TurnObserver | None = None,
     ) -> None:
         self._engine = engine
+        self.observer: TurnObserver = observer if observer is not None else Unobserved()
         self._model_aliases = frozenset(model_aliases)
         self._tokenizer = tokenizer
         self.format = choose_format(

@@ -12,6 +12,7 @@ from ...server.engine.sampling_params import SamplingParams
 from ...server.text.messages import require_shallow
 from ...server.text.stop_strings import validate_stop_strings
 from ..errors import ContextOverflow, RequestError
+from ..keeping import PersistencePolicy
 from ..messages import Message, Tool
 from .requests import (
     CompletionRequest,
@@ -81,10 +82,15 @@ def require_opening(request: OpenSession) -> None:
     """Raise RequestError unless such a session can be opened."""
     require_tenant(request.tenant)
     require_identifier(request.request_id, "request_id")
-    require_text(request.system or "", "system")
-    require_tools(request.tools)
-    if request.persistence is not None:
-        request.persistence.validate()
+    require_opening_of(request.system, request.tools, request.persistence)
+
+
+def require_opening_of(system: str | None, tools: Sequence[Tool], persistence: PersistencePolicy | None) -> None:
+    """Raise RequestError unless a session can be about these."""
+    require_text(system or "", "system")
+    require_tools(tools)
+    if persistence is not None:
+        persistence.validate()
 
 
 def require_turn(request: GenerateRequest, engine: EngineReady) -> None:

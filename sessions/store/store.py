@@ -29,6 +29,7 @@ class SessionStore:
         Raises:
             StoreError: the folder cannot be written or is in use, or the file is damaged or of a newer version.
         """
+        self.folder = folder
         self._lock = DataFolderLock(folder)
         path = folder / DATABASE_NAME
         try:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from byte_text import byte_tokenizer, chatml_template
+from open_gate import open_gate
 from scripted_engine import ScriptedEngine
 
 from sessile.server.rpc.rpc_server import RpcServer
@@ -16,7 +17,7 @@ from sessile.sessions.store import SessionStore
 
 async def serve(folder: Path, port: int) -> None:
     manager = SessionManager(SessionStore(folder), ScriptedEngine(), byte_tokenizer(), chatml_template())
-    server = RpcServer(manager, port=port)
+    server = RpcServer(manager, open_gate(), port=port)
     print(await server.start(), flush=True)
     await asyncio.Event().wait()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from byte_text import byte_tokenizer, chatml_template
+from open_gate import open_gate
 from scripted_engine import ScriptedEngine
 
 from sessile.server.client import AsyncSessionClient, RetryPolicy
@@ -42,7 +43,7 @@ class Front:
     async def start(self) -> None:
         self.store = SessionStore(self.folder)
         self.manager = SessionManager(self.store, self.engine, byte_tokenizer(), chatml_template())
-        self.server = RpcServer(self.manager, port=self.port)
+        self.server = RpcServer(self.manager, open_gate(), port=self.port)
         self.port = await self.server.start()
         await self.server.set_serving()
 

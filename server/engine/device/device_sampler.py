@@ -6,20 +6,17 @@ import torch
 
 from ....kernels.sampling import RowSampling
 from ....kernels.sampling import sample as sample_rows
-from ..sampler import SampledToken, SampleRow, bar_stop_tokens, logprobs_of, uniform
+from ..grammar_masks import StepMasks
+from ..sampler import AskingRows, SampledToken, SampleRow, uniform
 
 
-def sample_on_device(logits: torch.Tensor, rows: list[SampleRow]) -> list[SampledToken]:
+def sample_on_device(logits: torch.Tensor, rows: list[SampleRow], masks: StepMasks | None = None) -> list[SampledToken]:
     """As ``sampler.sample``, with one launch and one read for all rows. Equal logits at the edge of a filter all stay,
     and a draw walks the kept tokens in order of their ids: the same distribution, by another path."""
     if not rows:
         return []
-    bar_stop_tokens(logits, rows)
-    token_ids: list[int] = sample_rows(logits, _row_sampling(rows, logits.device)).tolist()
-    return [
-        SampledToken(token_id, logprobs_of(logits[index], token_id, row.params.logprobs))
-        for index, (token_id, row) in enumerate(zip(token_ids, rows, strict=True))
-    ]
+    asking = AskingRows(logits, rows, masks)
+    return asking.with_logprobs(sample_rows(logits, _row_sampling(rows, logits.device)).tolist())
 
 
 def _row_sampling(rows: list[SampleRow], device: torch.device) -> RowSampling:

@@ -13,6 +13,7 @@ from ....kernels.sampling import RowSampling
 from ....kernels.sampling import sample as sample_rows
 from ...model.causal_lm import CausalLM
 from ..engine_config import EngineConfig
+from ..grammar_masks import StepMasks
 from ..kv_cache import KVCache, blocks_in
 from ..model_runner import ModelRunner, Runner
 from ..sampler import SampledToken, SampleRow, sample
@@ -33,7 +34,7 @@ class DeviceParts:
 
     kv_cache: KVCache
     runner: Runner
-    sample: Callable[[torch.Tensor, list[SampleRow]], list[SampledToken]]
+    sample: Callable[[torch.Tensor, list[SampleRow], StepMasks | None], list[SampledToken]]
 
 
 def device_parts(config: EngineConfig, model: CausalLM, device: torch.device, progress: Progress) -> DeviceParts:

@@ -33,8 +33,11 @@ class DraftPlanner:
         """Put drafts behind the decodes that ``plan`` consists of."""
         if not plan.chunks:
             return
-        budget = self._max_batch_tokens - len(plan.chunks)
-        requests = [DraftRequest(chunk.sequence, max(0, chunk.sequence.num_tokens_left - 1)) for chunk in plan.chunks]
+        budget = self._max_batch_tokens - plan.num_tokens
+        requests = [
+            DraftRequest(chunk.sequence, max(0, chunk.sequence.num_tokens_left - 1) if chunk.reaches_end else 0)
+            for chunk in plan.chunks
+        ]
         decodes, plan.chunks = plan.chunks, []
         for chunk, request, branches in zip(decodes, requests, self._drafter.draft(requests, budget), strict=True):
             budget -= self._add_chunks(plan, chunk, request.most, branches, budget)
@@ -59,10 +62,10 @@ class DraftPlanner:
     def _add_chunks(self, plan: StepPlan, chunk: Chunk, most: int, branches: Branches, budget: int) -> int:
         """Returns how many tokens more than ``chunk`` these are."""
         drafts = self._fit(chunk.sequence, branches[0][: min(most, max(0, budget))]) if branches else ()
-        plan.chunks.append(dataclasses.replace(chunk, num_tokens=1 + len(drafts), drafts=drafts) if drafts else chunk)
+        plan.chunks.append(_with_drafts(chunk, drafts))
         used = len(drafts)
         for other in branches[1:]:
-            branch = self._branch(plan, chunk, other[: min(most, max(0, budget - used - 1))])
+            branch = self._branch(plan, chunk, other[: min(most, max(0, budget - used - chunk.num_tokens))])
             if branch is not None:
                 plan.chunks.append(branch)
                 used += branch.num_tokens
@@ -87,4 +90,8 @@ class DraftPlanner:
         blocks, copy = found
         if copy is not None:
             plan.copies.append(copy)
-        return dataclasses.replace(chunk, num_tokens=1 + len(drafts), drafts=drafts, blocks=tuple(blocks))
+        return dataclasses.replace(_with_drafts(chunk, drafts), blocks=tuple(blocks))
+
+
+def _with_drafts(chunk: Chunk, drafts: tuple[int, ...]) -> Chunk:
+    return dataclasses.replace(chunk, num_tokens=chunk.num_tokens + len(drafts), drafts=drafts)

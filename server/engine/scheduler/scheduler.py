@@ -212,9 +212,12 @@ class Scheduler:
     # -- planning -------------------------------------------------------------------------------------------------
 
     def _plan_decodes(self, plan: StepPlan) -> None:
+        spare = self._config.max_batch_tokens - len(self._running)  # for what grammars forced
         for sequence in self.running:
             if sequence.state is SequenceState.RUNNING and sequence.is_decoding and self._make_room(sequence, plan):
-                plan.chunks.append(Chunk(sequence, sequence.num_computed, 1))
+                forced = min(sequence.num_uncomputed - 1, spare)
+                spare -= forced
+                plan.chunks.append(Chunk(sequence, sequence.num_computed, 1 + forced))
 
     def _plan_prefills(self, plan: StepPlan, budget: StepBudget, now: float) -> None:
         """Fill what is left of the step with chunks, the most urgent first; turns start where it is their turn."""

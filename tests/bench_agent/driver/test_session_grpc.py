@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from byte_text import byte_tokenizer, chatml_template
+from open_gate import open_gate
 from scripted_engine import Script, ScriptedEngine
 
 from sessile.bench_agent.driver.ask import Ask, Conversation, Sampling, ServerUnreachable, TurnRefused
@@ -40,7 +41,7 @@ async def front(tmp_path: Path) -> AsyncIterator[Front]:
     engine = ScriptedEngine(context_length=100_000)
     store = SessionStore(tmp_path / "data")
     manager = SessionManager(store, engine, byte_tokenizer(), chatml_template())
-    server = RpcServer(manager, port=0)
+    server = RpcServer(manager, open_gate(), port=0)
     port = await server.start()
     await server.set_serving()
     driver = SessionDriver(f"127.0.0.1:{port}")

@@ -14,9 +14,15 @@ from checksum_model import VOCAB, ChecksumModel, continuation
 
 from sessile.server.engine.cache_messages import (
     CacheCall,
+    CacheEvent,
+    CacheEventKind,
     CacheRequest,
     CacheResponse,
+    CallError,
+    CallFailed,
     Done,
+    ExportPath,
+    ImportPath,
     PersistPath,
     ReleasePath,
     ResumePath,
@@ -40,7 +46,9 @@ LOADING_IS_CHEAP = Calibration(prefill=(1.0, 1.0, 0.0), loads={"host": (1e-6, 1e
 class Engine:
     """An engine core with sessions: each is a list of tokens. Its clock stands still unless it is moved."""
 
-    def __init__(self, num_blocks: int, host_blocks: int = 0, disk: Path | None = None, **config: float) -> None:
+    def __init__(
+        self, num_blocks: int, host_blocks: int = 0, disk: Path | None = None, weights: str = "w", **config: float
+    ) -> None:
         settings = EngineConfig(
             kv_memory_bytes=num_blocks * BLOCK_BYTES,
             host_memory_bytes=host_blocks * BLOCK_BYTES,
@@ -57,7 +65,7 @@ class Engine:
             ChecksumModel(),
             torch.device("cpu"),
             lambda: self.now,
-            "w",
+            weights,
             tiers if has_tiers else None,
         )
         self.paths: dict[str, list[int]] = {}
@@ -104,6 +112,10 @@ class Engine:
                 return answer.response
             time.sleep(0.0005)
         raise AssertionError("no answer")
+
+    def events(self) -> list[CacheEvent]:
+        taken = self.core.take_events()
+        return [] if taken is None else taken.events
 
     def retain(self, owner: str, **retention) -> CacheResponse:
         path = RetainPath(owner=owner, token_ids=self.paths[owner], retention=Retention(**retention))
@@ -229,3 +241,109 @@ def test_persisting_leaves_the_device_as_it_is(engines: list[Engine], tmp_path: 
     outcome = engine.ask(PersistPath(owner="one", token_ids=engine.paths["one"]))
     assert outcome.tokens_by_tier == {"disk": 102}
     assert engine.cached("one") == 102
+
+
+def test_events_say_what_happened_to_whose_tokens(engines: list[Engine]) -> None:
+    engine = Engine(24, host_blocks=100)
+    engines.append(engine)
+    engine.turn("one", prompt(100))
+    (stored,) = engine.events()
+    assert (stored.kind, stored.tier, stored.tokens, stored.owner) == (CacheEventKind.STORED, "device", 102, "one")
+    engine.retain("one", ttl_s=5.0)
+    engine.now += 6.0
+    (expired,) = engine.events()
+    assert (expired.kind, expired.owner) == (CacheEventKind.EXPIRED, "one")
+    for seed in range(1, 4):
+        engine.turn(f"other{seed}", prompt(100, seed))
+    demoted = [event for event in engine.events() if event.kind is CacheEventKind.DEMOTED]
+    assert {event.owner for event in demoted} == {"one"}
+    assert sum(event.tokens for event in demoted) == 54, "its last four blocks"
+    assert all(event.tier == "host" and len(event.key) == 32 and event.at > 0 for event in demoted)
+    engine.turn("one", prompt(3))
+    loaded = [event for event in engine.events() if event.kind is CacheEventKind.LOADED]
+    assert [(event.tier, event.owner) for event in loaded] == [("host", "one")]
+
+
+@pytest.mark.parametrize("target", ["host", "device"])
+def test_another_machine_goes_on_from_an_export(engines: list[Engine], tmp_path: Path, target: str) -> None:
+    """llama.cpp #26676: a restore said 1,947 tokens, the next request hit 14."""
+    here = Engine(64, host_blocks=10)
+    there = Engine(64, host_blocks=64 if target == "host" else 0)
+    engines += [here, there]
+    here.turn("one", prompt(200), salt="tenant")
+    path = here.paths["one"]
+    file = str(tmp_path / "kv")
+    outcome = here.ask(ExportPath(owner="one", token_ids=path, cache_salt="tenant", file=file))
+    assert outcome.tokens == 202
+    assert outcome.num_bytes == (tmp_path / "kv").stat().st_size
+
+    imported = there.ask(ImportPath(owner="two", token_ids=path, cache_salt="another", file=file))
+    assert (imported.tokens, imported.tokens_by_tier) == (202, {target: 202})
+    there.paths["two"] = path
+    sources = there.turn("two", prompt(5), salt="another")
+    assert sources.host + sources.device >= 192
+    assert there.turn("three", [*path, 1], salt="tenant").computed == 203, "it was imported for one tenant only"
+
+
+def exported(engine: Engine, file: Path) -> list[int]:
+    engine.turn("one", prompt(100))
+    engine.ask(ExportPath(token_ids=engine.paths["one"], file=str(file)))
+    return engine.paths["one"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda content: content[: len(content) // 2], "ends inside block"),
+        (lambda content: content[:20], "head"),
+        (lambda content: content[:5], "holds no KV"),
+        (lambda content: b"", "holds no KV"),
+        (lambda content: content[:-3] + bytes([content[-3] ^ 1]) + content[-2:], "block 6 of"),
+        (lambda content: content[:30] + b"x" + content[31:], "head"),
+    ],
+)
+def test_a_damaged_export_is_refused_and_says_where(
+    engines: list[Engine], tmp_path: Path, damage, message: str
+) -> None:
+    engine = Engine(64, host_blocks=64)
+    engines.append(engine)
+    path = exported(engine, tmp_path / "kv")
+    (tmp_path / "kv").write_bytes(damage((tmp_path / "kv").read_bytes()))
+    other = Engine(64, host_blocks=64)
+    engines.append(other)
+    answer = other.ask(ImportPath(token_ids=path, file=str(tmp_path / "kv")))
+    assert isinstance(answer, CallFailed)
+    assert (answer.kind, answer.field) == (CallError.REQUEST, "file")
+    assert message in answer.message
+    other.paths["one"] = path
+    assert other.turn("one", [3]).total == 103, "the log alone is enough"
+
+
+def test_an_export_of_another_model_is_refused_with_both_names(engines: list[Engine], tmp_path: Path) -> None:
+    engine, other = Engine(64, host_blocks=64), Engine(64, host_blocks=64, weights="others")
+    engines += [engine, other]
+    path = exported(engine, tmp_path / "kv")
+    answer = other.ask(ImportPath(token_ids=path, file=str(tmp_path / "kv")))
+    assert isinstance(answer, CallFailed)
+    assert "weights w" in answer.message and "others" in answer.message and answer.remedy
+
+
+def test_an_export_never_replaces_a_file_and_leaves_no_half_of_one(engines: list[Engine], tmp_path: Path) -> None:
+    engine = Engine(64)
+    engines.append(engine)
+    path = exported(engine, tmp_path / "kv")
+    before = (tmp_path / "kv").read_bytes()
+    again = engine.ask(ExportPath(token_ids=path, file=str(tmp_path / "kv")))
+    assert isinstance(again, CallFailed) and "exists" in again.message
+    assert (tmp_path / "kv").read_bytes() == before
+    nowhere = engine.ask(ExportPath(token_ids=path, file=str(tmp_path / "missing" / "kv")))
+    assert isinstance(nowhere, CallFailed) and nowhere.field == "file"
+    assert [each.name for each in tmp_path.iterdir()] == ["kv"]
+
+
+def test_an_export_of_a_longer_path_gives_what_both_share(engines: list[Engine], tmp_path: Path) -> None:
+    engine, other = Engine(64, host_blocks=64), Engine(64, host_blocks=64)
+    engines += [engine, other]
+    path = exported(engine, tmp_path / "kv")
+    imported = other.ask(ImportPath(token_ids=[*path[:70], *prompt(30, 5)], file=str(tmp_path / "kv")))
+    assert imported.tokens == 64

@@ -89,7 +89,7 @@ class Engine:
 
 def loaded_at_once(engine: Engine) -> None:
     """Makes the I/O thread as fast as it can be: a load is done when it is submitted."""
-    transfer = engine.core._transfer
+    transfer = engine.core._cache.transfer
     assert transfer is not None
 
     transfer._local.put = transfer._load
@@ -159,10 +159,10 @@ def test_what_is_cheaper_to_compute_is_computed() -> None:
 
 def test_the_cost_model_learns_from_prefills_that_are_alone_in_their_step() -> None:
     engine = Engine(num_blocks=24, host_blocks=200)
-    before = engine.core._transfer.cost.prefill_s(100, 0)
+    before = engine.core._cache.transfer.cost.prefill_s(100, 0)
     for seed in range(6):
         engine.complete(prompt(100, seed))  # one tick of the clock, where 101 s are predicted
-    assert engine.core._transfer.cost.prefill_s(100, 0) < before / 3
+    assert engine.core._cache.transfer.cost.prefill_s(100, 0) < before / 3
     engine.core.close()
 
 
@@ -302,7 +302,7 @@ def test_a_tier_that_raises_is_a_miss() -> None:
     engine = Engine(num_blocks=24, host_blocks=200)
     for seed in range(4):
         engine.complete(prompt(200, seed))
-    lower = engine.core._transfer.tiers
+    lower = engine.core._cache.transfer.tiers
     lower._local[Tier.HOST] = BrokenTier(lower._local[Tier.HOST])
     for seed in (0, 1):
         assert engine.complete(prompt(200, seed)).usage.tokens_by_source.host == 0
@@ -324,7 +324,7 @@ def test_a_load_that_waits_behind_another_is_late_by_its_own_deadline() -> None:
     engine = Engine(num_blocks=24, host_blocks=200)
     for seed in range(3):
         engine.complete(prompt(150, seed))
-    lower = engine.core._transfer.tiers
+    lower = engine.core._cache.transfer.tiers
     slow = SlowTier(lower._local[Tier.HOST])
     slow.deadlines = []
     lower._local[Tier.HOST] = slow

@@ -12,6 +12,7 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from open_gate import open_gate
 
 from sessile.server.proto import session_pb2 as pb
 from sessile.server.proto.session_pb2_grpc import SessionServiceStub
@@ -264,7 +265,7 @@ async def test_reflection_describes_the_service(channel: grpc.aio.Channel) -> No
 
 
 async def test_a_port_in_use(front: Any) -> None:
-    second = RpcServer(front.manager, port=front.port)
+    second = RpcServer(front.manager, open_gate(), port=front.port)
     with pytest.raises(ConfigError) as taken:
         await second.start()
     assert taken.value.field == "grpc.port"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import httpx
 import pytest
+from open_gate import open_gate
 
+from sessile.server.engine.cache_messages import CacheView
 from sessile.server.engine.client import EngineState
+from sessile.server.engine.grammar import Grammar
 from sessile.server.engine.messages import (
     EngineReady,
     EngineStats,
@@ -18,10 +21,13 @@ from sessile.server.engine.messages import (
     TokensBySource,
     TurnUsage,
 )
+from sessile.server.identity.gate import Gate
+from sessile.server.observe.observatory import Observatory
 from sessile.server.web.application import create_app
 from sessile.server.web.http_config import HttpConfig
 from sessile.server.web.names import ServedName
 from sessile.server.web.parts import WebParts
+from sessile.sessions.cache.tree_view import TreeNode
 from sessile.sessions.errors import SessileError
 from sessile.sessions.manager.requests import CompletionRequest, StopCause, TextDelta, TurnEvent, TurnFinished
 
@@ -44,6 +50,13 @@ class ScriptedTurns:
     script: Sequence[Step] = field(default_factory=lambda: [*deltas("Hel", "", "lo"), FINISHED])
     requests: list[CompletionRequest] = field(default_factory=list)
     closed: int = 0
+    checked: list[tuple[Grammar | None, str]] = field(default_factory=list)
+    grammar_error: SessileError | None = None
+
+    async def check_grammar(self, grammar: Grammar | None, field: str) -> None:
+        self.checked.append((grammar, field))
+        if self.grammar_error is not None:
+            raise self.grammar_error
 
     async def complete(self, request: CompletionRequest) -> AsyncIterator[TurnEvent]:
         self.requests.append(request)
@@ -66,6 +79,17 @@ class ScriptedEngine:
     stats: EngineStats = field(
         default_factory=lambda: EngineStats(running=2, prompt_tokens_by_source=SOURCES, generated_tokens=77)
     )
+
+    async def describe_cache(self, most_nodes: int) -> CacheView:
+        nodes = (
+            TreeNode(
+                parent=-1, tenant="", start=0, tokens=32, users=1, pins=0, owners=("s",), superseded=False,
+                idle_s=1.5, hidden_children=0,
+            ),
+        )  # fmt: skip
+        return CacheView(
+            nodes=nodes[:most_nodes], tree_blocks=2, pinned_blocks=0, block_bytes=100, break_even_tokens={"host": 48}
+        )
 
     @property
     def info(self) -> EngineReady:
@@ -98,6 +122,8 @@ class Stage:
     turns: ScriptedTurns = field(default_factory=ScriptedTurns)
     engine: ScriptedEngine = field(default_factory=ScriptedEngine)
     draining: SessileError | None = None
+    observatory: Observatory = field(default_factory=Observatory)
+    gate: Gate = field(default_factory=open_gate)
 
     def check_admission(self) -> None:
         if self.draining is not None:
@@ -110,15 +136,19 @@ class Stage:
             token_bytes=WordBytes(),
             served=ServedName("tiny", frozenset({"m", "default"})),
             http=HttpConfig(max_body_bytes=200_000),
+            gate=self.gate,
             check_admission=self.check_admission,
             version="1.2.3",
             started_at=1_700_000_000.0,
+            observatory=self.observatory,
         )
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Iterator[Stage]:
+    stage = Stage()
+    yield stage
+    stage.observatory.close()
 
 
 @pytest.fixture

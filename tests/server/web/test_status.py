@@ -23,13 +23,6 @@ async def test_health_and_readiness(client):
     assert (ready.status_code, ready.json()["ready"]) == (200, True)
 
 
-async def test_hit_rate(client):
-    rate = (await client.get("/v1/cache/hit-rate")).json()
-    assert rate["prompt_tokens"] == 40 == sum(rate["by_source"].values())
-    assert rate["cached_tokens"] == 30
-    assert rate["hit_rate"] == 0.75
-
-
 async def test_metrics_count_turns_and_errors(client, stage, chat_body):
     await client.post(CHAT, json=chat_body)
     await client.post(CHAT, json=chat_body | {"stream": True})
@@ -41,7 +34,7 @@ async def test_metrics_count_turns_and_errors(client, stage, chat_body):
     assert samples["sessile_http_turns_total", "chat", "stop"] == 2
     assert samples["sessile_http_errors_total", "invalid_request"] == 1
     assert samples["sessile_http_turns_in_flight",] == 0
-    assert samples["sessile_time_to_first_token_seconds_count",] == 2
+    assert samples["sessile_http_time_to_first_token_seconds_count",] == 2
     assert samples["sessile_generated_tokens_total",] == 77
     sources = {key[1]: value for key, value in samples.items() if key[0] == "sessile_prompt_tokens_by_source_total"}
     assert sum(sources.values()) == 40

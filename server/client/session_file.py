@@ -1,0 +1,38 @@
+"""Files of exported sessions, on the client's side."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+
+CHUNK_BYTES = 256 * 1024
+
+
+async def write_whole(path: str | os.PathLike[str], chunks: AsyncGenerator[bytes, None]) -> int:
+    """Write a file that is there whole or not at all; returns its size. Raises OSError, and what ``chunks`` raises."""
+    target = Path(path)
+    unfinished = target.with_name(f"{target.name}.unfinished")
+    size = 0
+    try:
+        file = await asyncio.to_thread(unfinished.open, "wb")
+        with file:
+            async with aclosing(chunks):
+                async for chunk in chunks:
+                    size += await asyncio.to_thread(file.write, chunk)
+            await asyncio.to_thread(file.flush)
+            await asyncio.to_thread(os.fsync, file.fileno())
+        await asyncio.to_thread(unfinished.replace, target)
+    finally:
+        await asyncio.to_thread(unfinished.unlink, missing_ok=True)
+    return size
+
+
+async def read_chunks(path: str | os.PathLike[str]) -> AsyncIterator[bytes]:
+    """A file, piece by piece. Raises OSError."""
+    file = await asyncio.to_thread(Path(path).open, "rb")
+    with file:
+        while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
+            yield chunk

@@ -1,0 +1,114 @@
+"""The cache, put together: pool, tree, what sessions ask to be kept, the tiers below, and what happens in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...sessions.cache.block_pool import BlockPool
+from ...sessions.cache.cost_model import CostModel
+from ...sessions.cache.eviction import ExpectedValue
+from ...sessions.cache.keys import BlockKeys
+from ...sessions.cache.path_ends import PathEnds
+from ...sessions.cache.prefix_cache import PrefixCache
+from ...sessions.cache.radix_node import Evicted
+from ...sessions.cache.radix_tree import RadixTree
+from ...sessions.cache.tiers import Tier
+from ..model.causal_lm import CausalLM
+from .cache_events import CacheEventLog
+from .cache_messages import CacheEventKind, CacheEvents
+from .engine_config import EngineConfig
+from .kv_cache import KVCache, kv_fingerprint
+from .kv_transfer import FinishedLoad, KVTransfer
+from .lower_tiers import TierSetup
+from .messages import CacheStats
+from .path_files import PathFiles
+
+
+class EngineCache:
+    """Owns all parts of the cache. ``tiers`` None: there are none below the device's; ``transfer`` is None then."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        kv_cache: KVCache,
+        model: CausalLM,
+        weights: str,
+        tiers: TierSetup | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self.block_size = config.block_size
+        fingerprint = kv_fingerprint(kv_cache.layout, weights)
+        self.transfer: KVTransfer | None = None
+        if tiers is not None:
+            lower = tiers.open(fingerprint)
+            calibration = tiers.calibrate(model, kv_cache, lower)
+            cost = CostModel(calibration, config.block_size, fingerprint.block_bytes)
+            self.transfer = KVTransfer(kv_cache, lower, cost, self._loaded)
+        self.pool = BlockPool(kv_cache.num_blocks)
+        quota = config.tenant_kv_bytes // fingerprint.block_bytes if config.tenant_kv_bytes else None
+        policy = ExpectedValue(self._bring_back_s)
+        self.tree = RadixTree(self.pool, config.block_size, policy, self._on_evict, clock, quota)
+        self.ends = PathEnds(self.tree, clock, int(config.pin_budget * kv_cache.num_blocks))
+        self.prefixes = PrefixCache(self.pool, self.tree, BlockKeys(fingerprint), self.ends, self._stored)
+        self.files = PathFiles(self.prefixes, fingerprint, kv_cache.rows(), self.transfer)
+        self.events = CacheEventLog()
+
+    def tend(self) -> bool:
+        """What time alone does to the cache. Returns whether blocks may have become available by it."""
+        expired = self.ends.expire()
+        if expired:
+            self.events.note(CacheEventKind.EXPIRED, Tier.DEVICE, 0, expired)
+        broken = self.ends.take_broken()
+        if broken:
+            self.events.note(CacheEventKind.UNPINNED, Tier.DEVICE, 0, broken)
+        return bool(expired)
+
+    def take_events(self) -> CacheEvents | None:
+        """What happened since the last time; None: nothing."""
+        return None if self.events.is_empty else self.events.take()
+
+    def stats(self) -> CacheStats:
+        """Of eviction, pins and what the cost model decided."""
+        decisions = None if self.transfer is None else self.transfer.cost.decisions
+
+        def by_tier(counts: dict[Tier, int]) -> dict[str, int]:
+            return {tier.value: count for tier, count in counts.items()}
+
+        return CacheStats(
+            evicted_blocks=self.tree.num_evicted,
+            superseded_blocks_evicted=self.tree.num_superseded_evicted,
+            over_quota_blocks_evicted=self.tree.num_over_quota_evicted,
+            pinned_blocks=self.tree.num_pinned_blocks,
+            pin_budget_blocks=self.ends.budget_blocks,
+            pins=self.ends.num_pins,
+            broken_pins=self.ends.num_broken_pins,
+            loaded_blocks={} if decisions is None else by_tier(decisions.loaded),
+            recomputed_blocks={} if decisions is None else by_tier(decisions.recomputed),
+            demoted_blocks={} if decisions is None else by_tier(decisions.demoted),
+            not_demoted_blocks={} if decisions is None else by_tier(decisions.not_demoted),
+            prefill_error=1.0 if self.transfer is None else self.transfer.cost.prefill_accuracy.typical_factor,
+        )
+
+    def close(self) -> None:
+        """Let what the lower tiers took reach the disk."""
+        if self.transfer is not None:
+            self.transfer.close()
+
+    # -- what the parts tell --------------------------------------------------------------------------------------
+
+    def _on_evict(self, evicted: Evicted) -> None:
+        demoted_to = None if self.transfer is None else self.transfer.demote(evicted)
+        kind = CacheEventKind.EVICTED if demoted_to is None else CacheEventKind.DEMOTED
+        self.events.note(kind, demoted_to or Tier.DEVICE, evicted.num_tokens, evicted.owners, evicted.content_keys[-1])
+
+    def _bring_back_s(self, start: int) -> float:
+        return 1.0 if self.transfer is None else self.transfer.bring_back_s(start)
+
+    def _stored(self, owner: str, num_tokens: int, content_key: bytes) -> None:
+        self.events.note(CacheEventKind.STORED, Tier.DEVICE, num_tokens, [owner], content_key)
+
+    def _loaded(self, load: FinishedLoad) -> None:
+        for tier, num_blocks in load.loaded.items():
+            if num_blocks:
+                tokens = num_blocks * self.block_size
+                self.events.note(CacheEventKind.LOADED, tier, tokens, [load.sequence.turn.owner])

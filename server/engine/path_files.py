@@ -1,0 +1,134 @@
+"""Exports and imports of a path's KV: work for the thread beside the step, and what is to be done before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ...sessions.cache.keys import KVFingerprint
+from ...sessions.cache.prefix_cache import CachedPath, PrefixCache
+from ...sessions.cache.tiers import Block, Tier
+from ...sessions.cache.token_key import TOKEN_BYTES, pack_tokens
+from ...sessions.errors import CapacityError, EngineError
+from .cache_messages import CacheResponse, ExportOutcome, ExportPath, ImportOutcome, ImportPath
+from .kv_file import KVBlock, path_keys, read_kv_file, write_kv_file
+from .kv_transfer import KVTransfer
+from .path_jobs import PathJob
+
+_AT_ONCE = 32  # blocks of a file in memory
+
+
+class PathFiles:
+    """``rows``: the pool's blocks as bytes, [num_blocks, block_bytes]; None: they are not in this machine's memory."""
+
+    def __init__(
+        self,
+        cache: PrefixCache,
+        fingerprint: KVFingerprint,
+        rows: npt.NDArray[np.uint8] | None,
+        transfer: KVTransfer | None,
+    ) -> None:
+        self._cache = cache
+        self._fingerprint = fingerprint
+        self._rows = rows
+        self._transfer = transfer
+
+    def export(self, call_id: int, path: ExportPath) -> PathJob:
+        """The job that writes what the tiers have of a path."""
+        if self._rows is None:
+            raise EngineError("the KV of a GPU's pool cannot be exported yet", remedy="export the log alone")
+        key = pack_tokens(path.token_ids)
+        cached = self._cache.hold(path.cache_salt, key)
+        content_keys = self._cache.content_keys(path.cache_salt, key)
+        work = partial(self._export, Path(path.file), key, content_keys, cached)
+        return PathJob(call_id, work, partial(self._exported, cached))
+
+    def import_(self, call_id: int, path: ImportPath) -> PathJob:
+        """The job that reads a file and gives its blocks to the tiers below the device, or to the device if there are
+        none."""
+        key = pack_tokens(path.token_ids)
+        below = self._transfer is not None and self._transfer.tiers.first_local is not None
+        if below:
+            content_keys = self._cache.content_keys(path.cache_salt, key)
+            below_work = partial(self._import_below, Path(path.file), key, content_keys)
+            return PathJob(call_id, below_work, partial(self._imported_below, content_keys, len(path.token_ids)))
+        if self._rows is None:
+            raise EngineError("KV cannot be imported to a GPU's pool yet", remedy="import the log alone")
+        work = partial(self._read_all, Path(path.file), key)
+        return PathJob(call_id, work, partial(self._adopt, path, key))
+
+    # -- export ---------------------------------------------------------------------------------------------------
+
+    def _export(self, file: Path, key: bytes, content_keys: list[bytes], cached: CachedPath) -> ExportOutcome:
+        keys = path_keys(self._fingerprint, key)
+        written: list[int] = []
+
+        def blocks() -> Iterator[Block]:
+            for block, (_, num_tokens) in zip(self._blocks(content_keys, cached), keys, strict=False):
+                written.append(num_tokens)
+                yield block
+
+        num_bytes = write_kv_file(file, self._fingerprint, keys, blocks())
+        return ExportOutcome(tokens=sum(written), num_bytes=num_bytes)
+
+    def _blocks(self, content_keys: list[bytes], cached: CachedPath) -> Iterator[Block]:
+        """The leading blocks of a path that are anywhere; each is valid until the next."""
+        assert self._rows is not None
+        yield from (self._rows[block] for block in cached.blocks)
+        scratch = np.empty(self._rows.shape[1], dtype=np.uint8)
+        for content_key in content_keys[len(cached.blocks) :]:
+            if self._transfer is None or not self._transfer.tiers.load(content_key, scratch):
+                return
+            yield scratch
+
+    def _exported(self, cached: CachedPath, outcome: ExportOutcome | None) -> CacheResponse | None:
+        self._cache.let_go(cached)
+        return outcome
+
+    # -- import ---------------------------------------------------------------------------------------------------
+
+    def _read_all(self, file: Path, key: bytes) -> list[KVBlock]:
+        return list(read_kv_file(file, self._fingerprint, path_keys(self._fingerprint, key)))
+
+    def _import_below(self, file: Path, key: bytes, content_keys: list[bytes]) -> bool:
+        assert self._transfer is not None
+        pending: list[Block] = []
+        done = 0
+        for each in read_kv_file(file, self._fingerprint, path_keys(self._fingerprint, key)):
+            pending.append(each.block)
+            if len(pending) == _AT_ONCE:
+                self._transfer.tiers.persist_all(content_keys[done : done + len(pending)], pending)
+                done += len(pending)
+                pending = []
+        self._transfer.tiers.persist_all(content_keys[done : done + len(pending)], pending)
+        return True
+
+    def _imported_below(self, content_keys: list[bytes], num_tokens: int, result: object) -> CacheResponse | None:
+        if result is None:
+            return None
+        assert self._transfer is not None
+        tokens: dict[str, int] = {}
+        for tier, count in self._transfer.tiers.leading(content_keys).items():
+            tokens[tier.value] = min(count * self._fingerprint.block_size, num_tokens)
+        return ImportOutcome(tokens=max(tokens.values(), default=0), tokens_by_tier=tokens)
+
+    def _adopt(self, path: ImportPath, key: bytes, blocks: list[KVBlock] | None) -> CacheResponse | None:
+        """Put blocks that were read into the pool, behind what is there already."""
+        if blocks is None:
+            return None
+        assert self._rows is not None
+        num_tokens = sum(each.num_tokens for each in blocks)
+        key = key[: num_tokens * TOKEN_BYTES]
+        match = self._cache.match(path.cache_salt, key).whole_blocks()
+        admitted = self._cache.admit(match, num_tokens, 0, path.owner)
+        if admitted is None:
+            raise CapacityError(f"the KV pool has no room for {num_tokens} tokens", retry_after_s=1.0)
+        held, _ = admitted
+        for index in range(len(match.blocks), len(blocks)):
+            self._rows[held.block_ids[index]] = blocks[index].block
+        self._cache.release(held, key[held.num_cached_tokens * TOKEN_BYTES :], num_tokens)
+        return ImportOutcome(tokens=num_tokens, tokens_by_tier={Tier.DEVICE.value: num_tokens})

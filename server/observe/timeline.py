@@ -1,0 +1,103 @@
+"""What each session did lately, turn by turn, for whoever looks at it."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+
+from ..engine.messages import TokensBySource
+from .reuse_counts import LatestByName
+from .turn_record import TurnRecord
+
+MAX_SESSIONS = 2_000
+MAX_TURNS = 200  # of a session
+
+
+class TurnMark(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn on a session's line. Seconds; ``at`` since the epoch, ``gap_s`` since the turn before ended."""
+
+    at: float
+    gap_s: float
+    queue_s: float
+    load_s: float
+    prefill_s: float
+    ttft_s: float | None
+    duration_s: float
+    prompt_tokens: int
+    reusable_tokens: int
+    completion_tokens: int
+    by_source: TokensBySource
+    drafted_tokens: int
+    accepted_tokens: int
+    outcome: str
+    rule: str
+
+
+class SessionLine:
+    """One session: whose it is, where it came from, and its latest turns."""
+
+    def __init__(self) -> None:
+        self.tenant = ""
+        self.parent = ""
+        self.running = 0
+        self.num_turns = 0
+        self.tier = ""  # where the last of its KV was seen to go
+        self.turns: deque[TurnMark] = deque(maxlen=MAX_TURNS)
+
+    @property
+    def last_at(self) -> float:
+        """When its last turn ended, in seconds since the epoch; 0.0 before any has."""
+        return self.turns[-1].at + self.turns[-1].duration_s if self.turns else 0.0
+
+
+class Timelines:
+    """Alone keeps the lines. One asyncio loop uses it."""
+
+    def __init__(self) -> None:
+        self.lines = LatestByName(MAX_SESSIONS, SessionLine)
+
+    def started(self, conversation: str, tenant: str) -> None:
+        """A turn of this conversation begins."""
+        line = self.lines[conversation]
+        line.tenant = tenant
+        line.running += 1
+
+    def forked(self, conversation: str, parent: str) -> None:
+        """A session that begins as a branch of another."""
+        self.lines[conversation].parent = parent
+
+    def moved(self, conversation: str, tier: str) -> None:
+        """The end of a session's KV is in ``tier`` now."""
+        line = self.lines.get(conversation)
+        if line is not None:
+            line.tier = tier
+
+    def ended(self, record: TurnRecord) -> None:
+        """A turn that ``started`` is over."""
+        line = self.lines[record.conversation]
+        line.running = max(0, line.running - 1)
+        line.num_turns += 1
+        line.tier = "device"
+        line.turns.append(_mark(record, gap_s=max(0.0, record.started_at - line.last_at) if line.turns else 0.0))
+
+
+def _mark(record: TurnRecord, gap_s: float) -> TurnMark:
+    usage = record.usage
+    return TurnMark(
+        at=record.started_at,
+        gap_s=gap_s,
+        queue_s=usage.queue_s if usage else 0.0,
+        load_s=usage.load_s if usage else 0.0,
+        prefill_s=usage.prefill_s if usage else 0.0,
+        ttft_s=record.ttft_s,
+        duration_s=record.duration_s,
+        prompt_tokens=len(record.turn.token_ids),
+        reusable_tokens=usage.reusable_tokens if usage else 0,
+        completion_tokens=len(record.output_token_ids),
+        by_source=usage.tokens_by_source if usage else TokensBySource(),
+        drafted_tokens=usage.drafted_tokens if usage else 0,
+        accepted_tokens=usage.accepted_tokens if usage else 0,
+        outcome=record.outcome,
+        rule=record.miss.rule if record.miss else "",
+    )
