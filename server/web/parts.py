@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...sessions.manager.requests import CompletionRequest, TurnEvent
+from ...sessions.manager.service import Sessions
 from ..engine.cache_messages import CacheView
 from ..engine.client import EngineState
 from ..engine.grammar import Grammar
@@ -58,6 +59,7 @@ class WebParts:
     """``check_admission`` raises Draining once the server no longer takes new work."""
 
     turns: Turns
+    sessions: Sessions
     engine: Engine
     token_bytes: TokenBytes
     served: ServedName
