@@ -47,6 +47,14 @@ class SequenceBlocks:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class TailKey:
+    """The content key of a block that holds ``num_tokens`` tokens, less than a block's."""
+
+    num_tokens: int
+    content_key: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class CachedPath:
     """What is cached of a path, locked: ``num_tokens`` tokens in ``blocks``, a half-full last one included."""
 
@@ -105,6 +113,17 @@ class PrefixCache:
         """The content keys of the whole blocks of ``key`` that ``match`` does not have."""
         parent = match.content_keys[-1] if match.content_keys else self._keys.root(match.salt)
         return self._keys.chain(parent, memoryview(key)[len(match.blocks) * self.block_size * TOKEN_BYTES :])
+
+    def tail_keys(self, salt: str, parent: bytes | None, key: bytes) -> list[TailKey]:
+        """The content keys that a half-full block with the first tokens of ``key`` would have, the fullest first.
+        ``parent``: the content key of the whole block before it; None: there is none."""
+        parent = self._keys.root(salt) if parent is None else parent
+        most = min(len(key) // TOKEN_BYTES, self.block_size - 1)
+        return [TailKey(n, self._keys.tail(parent, key[: n * TOKEN_BYTES])) for n in range(most, 0, -1)]
+
+    def tail_key(self, held: SequenceBlocks, tail: bytes) -> bytes:
+        """The content key of the block after the whole ones of ``held``, half full with the tokens of ``tail``."""
+        return self._keys.tail(held.content_keys[-1] if held.content_keys else held.root_key, tail)
 
     def admit(
         self, match: Match, num_tokens: int, spare_blocks: int, owner: str = ""
@@ -222,7 +241,7 @@ class PrefixCache:
         end = held.lock.node
         if tail_tokens > 0:
             tail = key[(held.num_cached_tokens - start) * TOKEN_BYTES : (num_computed - start) * TOKEN_BYTES]
-            end = self._tree.insert_tail(held.lock, tail, own[0], self._tail_key(held, tail))
+            end = self._tree.insert_tail(held.lock, tail, own[0], self.tail_key(held, tail))
         self._pool.release(own)
         self._ends.end_turn(held.owner, end)
         if num_computed > held.num_matched_tokens:
@@ -253,12 +272,11 @@ class PrefixCache:
             self._tree.supersede(end, self.blocks_for(from_token))
 
     def hold(self, salt: str, key: bytes) -> CachedPath:
-        """Keep what is cached of ``key`` as it is until ``let_go``: whole blocks, and a half-full one that is the end
-        of ``key`` too."""
+        """Keep what is cached of ``key`` as it is until ``let_go``."""
         match = self.match(salt, key)
         whole = self._tree.lock(match)
         tail = match.tail
-        if tail is None or match.num_tokens * TOKEN_BYTES < len(key):
+        if tail is None:
             return CachedPath([whole], match.content_keys, match.blocks, match.num_tokens - match.partial_tokens)
         locks = [whole, self._tree.lock_tail(tail)]
         keys, blocks = [*match.content_keys, *tail.content_keys], [*match.blocks, *tail.blocks]
@@ -270,21 +288,13 @@ class PrefixCache:
             self._tree.unlock(lock)
 
     def content_keys(self, salt: str, key: bytes) -> list[bytes]:
-        """The content keys of all blocks of ``key``, a half-full last one included."""
-        root = self._keys.root(salt)
-        keys = self._keys.chain(root, key)
-        rest = key[len(keys) * self.block_size * TOKEN_BYTES :]
-        return [*keys, self._keys.tail(keys[-1] if keys else root, rest)] if rest else keys
+        """The content keys of the whole blocks of ``key``."""
+        return self._keys.chain(self._keys.root(salt), key)
 
     def give_up(self, owner: str, salt: str, key: bytes) -> int:
         """Evict the cached part of ``key`` as far as nobody else shares it; returns how many blocks."""
         end = self._tree.end_of(self.match(salt, key))
         return 0 if end is None else self._tree.give_up(end, owner)
-
-    # -- parts ----------------------------------------------------------------------------------------------------
-
-    def _tail_key(self, held: SequenceBlocks, tail: bytes) -> bytes:
-        return self._keys.tail(held.content_keys[-1] if held.content_keys else held.root_key, tail)
 
     def _allocate(self, count: int) -> list[int] | None:
         """``count`` free blocks, after evicting what that takes; None, and nothing taken, if that is not enough."""

@@ -22,16 +22,16 @@ from .plan import Chunk, StepPlan
 
 
 class DraftPlanner:
-    """Asks the drafter, as far as ``max_batch_tokens`` and the blocks of ``cache`` allow it."""
+    """Asks the drafter (None: nobody guesses), as far as ``max_batch_tokens`` and the blocks of ``cache`` allow it."""
 
-    def __init__(self, cache: PrefixCache, drafter: Drafter, max_batch_tokens: int) -> None:
+    def __init__(self, cache: PrefixCache, drafter: Drafter | None, max_batch_tokens: int) -> None:
         self._cache = cache
         self._drafter = drafter
         self._max_batch_tokens = max_batch_tokens
 
     def add_to(self, plan: StepPlan) -> None:
         """Put drafts behind the decodes that ``plan`` consists of."""
-        if not plan.chunks:
+        if self._drafter is None or not plan.chunks:
             return
         budget = self._max_batch_tokens - plan.num_tokens
         requests = [

@@ -17,13 +17,14 @@ import math
 from collections.abc import Callable, Iterable
 
 from ....sessions.cache.prefix_cache import PrefixCache
+from ....sessions.cache.radix_node import Match
 from ....sessions.cache.tiers import Tier
 from ..engine_config import EngineConfig
-from ..kv_transfer import BlockLoad, FinishedLoad, KVTransfer
+from ..kv_transfer import BlockLoad, FinishedLoad, KVTransfer, LoadDecision
 from ..messages import FinishReason, Priority, QueueStats
 from ..prompt_accounts import PromptAccounts
 from ..sequence import Sequence, SequenceState
-from ..speculation.drafter import Drafter, NoDrafts
+from ..speculation.drafter import Drafter
 from .draft_planner import DraftPlanner
 from .fair_shares import FairShares
 from .in_flight import InFlightPrefixes
@@ -57,7 +58,7 @@ class Scheduler:
         drafter: Drafter | None = None,
     ) -> None:
         self._config = config
-        self._drafts = DraftPlanner(cache, NoDrafts() if drafter is None else drafter, config.max_batch_tokens)
+        self._drafts = DraftPlanner(cache, drafter, config.max_batch_tokens)
         self._cache = cache
         self._accounts = accounts
         self._blocks = TurnBlocks(cache, accounts, transfer)
@@ -110,11 +111,13 @@ class Scheduler:
         """What waits and waited, by class."""
         return self._counts.by_class(self._waiting)
 
+    def served_tokens(self, tenant: str, priority: Priority) -> float:
+        """What counts against ``tenant`` in a class; only differences between tenants mean anything."""
+        return self._shares[priority].served(tenant)
+
     def add(self, sequence: Sequence) -> None:
         """Let a turn wait for its first step."""
         sequence.cached_on_arrival = self._wait(sequence)
-        self._shares[sequence.turn.priority].join(sequence.turn.tenant)
-        self._waiting.served_less(sequence.turn.tenant)
 
     def schedule(self) -> StepPlan:
         """Plan the next step, admitting and preempting turns as needed. An empty plan: nothing can be done."""
@@ -189,6 +192,10 @@ class Scheduler:
         assert all(each.held is None for each in self._waiting), "a turn that waits holds blocks"
         assert all(each.held is not None for each in (*self._running, *self._loading)), "a turn runs without blocks"
 
+    def plan_load(self, sequence: Sequence) -> tuple[Match, LoadDecision]:
+        """What a sequence that does not wait yet would find on the device, and load."""
+        return self._blocks.plan(sequence)
+
     def load_ahead(self, sequence: Sequence) -> BlockLoad | None:
         """Let a sequence load what the lower tiers have of it, and then end: it takes no part in steps. None: there is
         nothing to load, or no room that others do not need."""
@@ -200,7 +207,6 @@ class Scheduler:
             return None
         sequence.state, sequence.finish_reason = SequenceState.LOADING, FinishReason.LENGTH
         sequence.load_started = self._clock()
-        self._shares[sequence.turn.priority].join(sequence.turn.tenant)
         self._in_flight.begin(sequence, sequence.content_keys, sequence.num_computed // self._blocks.block_size)
         self._loading[sequence] = load
         return load
@@ -286,8 +292,8 @@ class Scheduler:
             self._did_not_fit = sequence
             return
         level = self._waiting.urgency(sequence).level
-        self._waiting.remove(sequence)
         self._shares[level].choose(sequence.turn.tenant)
+        self._waiting.remove(sequence)
         sequence.charged_level = level
         if sequence.admitted is None:
             sequence.admitted = now
@@ -312,8 +318,7 @@ class Scheduler:
         bisect.insort(self._running, sequence, key=_rank)
         sequence.num_charged = max(sequence.num_charged, sequence.num_computed)
         self._charge(sequence, sequence.num_tokens)
-        tokens = {tier: blocks * self._cache.block_size for tier, blocks in loaded.items()}
-        self._accounts.count(sequence, num_matched, tokens)
+        self._accounts.count(sequence, num_matched, loaded)
 
     def _charge(self, sequence: Sequence, num_tokens: int) -> None:
         """The first ``num_tokens`` of ``sequence`` count against its tenant; each counts once."""
@@ -332,14 +337,14 @@ class Scheduler:
         sequence = load.sequence
         del self._loading[sequence]
         num_matched = sequence.num_computed
-        sequence.num_computed += load.num_blocks * self._cache.block_size
+        sequence.num_computed += load.num_tokens
         if sequence.finish_reason is not None:
             self._give_back(sequence)
             self._forget(sequence)
             return
         self._note_load_s(sequence)
         self._blocks.commit(sequence)
-        self._run(sequence, num_matched, load.loaded)
+        self._run(sequence, num_matched, load.tokens)
         self._let_go(self._in_flight.advance(sequence, sequence.num_computed // self._blocks.block_size))
 
     def _note_load_s(self, sequence: Sequence) -> None:
@@ -429,5 +434,4 @@ class Scheduler:
     def _forget(self, sequence: Sequence) -> None:
         """A turn has ended."""
         sequence.state = SequenceState.FINISHED
-        self._shares[sequence.turn.priority].leave(sequence.turn.tenant)
         self._counts.note_end(sequence, self._clock())
