@@ -11,6 +11,7 @@ from ..errors import StoreError
 from ..keeping import Keeping
 from ..session import Place, Session, SessionLog
 from .conversations import StoredConversation, StoredResponse
+from .copies import CopyThread, StoreCopies
 from .database import Change, KeepingChange
 from .files import DATABASE_NAME, create_database
 from .lock import DataFolderLock
@@ -54,6 +55,7 @@ class SessionStore:
         except BaseException:
             self._lock.release()
             raise
+        self._copies = CopyThread(StoreCopies(folder))
         self._closed = False
 
     async def apply(self, change: Change) -> Session:
@@ -134,6 +136,7 @@ class SessionStore:
         if self._closed:
             return
         self._closed = True
+        self._copies.close()
         try:
             self._reader.close()
             self._writer.close()
