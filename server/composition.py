@@ -75,7 +75,7 @@ async def _start(
 ) -> _Running:
     """Bring up the engine and, while it loads, the front."""
     source = await asyncio.to_thread(resolve_model, config.engine.model, None, progress)
-    engine = EngineClient(_with_disk_path(config), progress)
+    engine = EngineClient(_with_disk_path(config), progress, config.limits)
     stack.push_async_callback(engine.close)
     loading = asyncio.ensure_future(engine.start())
     stack.callback(loading.cancel)

@@ -19,6 +19,7 @@ from msgspec import Meta
 from ..sessions.errors import ConfigError
 from ..sessions.keeping import Persistence, PersistencePolicy
 from .engine.engine_config import EngineConfig
+from .engine.limits_config import LimitsConfig
 from .identity.auth_config import AuthConfig, TlsConfig
 from .observe.config import ObserveConfig
 from .settings import ENVIRONMENT_PREFIX, Setting, settings_of, suggest
@@ -127,6 +128,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     http: HttpConfig = msgspec.field(default_factory=HttpConfig)
     grpc: GrpcConfig = msgspec.field(default_factory=GrpcConfig)
     grammar: GrammarConfig = msgspec.field(default_factory=GrammarConfig)
+    limits: LimitsConfig = msgspec.field(default_factory=LimitsConfig)
     auth: Annotated[AuthConfig, Meta(extra={"prefix": ""})] = msgspec.field(default_factory=AuthConfig)
     tls: TlsConfig = msgspec.field(default_factory=TlsConfig)
     log: LogConfig = msgspec.field(default_factory=LogConfig)

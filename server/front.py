@@ -96,6 +96,7 @@ async def start_front(
     manager.care.idle.start(_LOOK_FOR_IDLE_EVERY_S)
     parts = WebParts(
         turns=manager,
+        sessions=manager,
         engine=engine,
         token_bytes=tokenizer.token_bytes,
         served=served,

@@ -28,7 +28,7 @@ class Persistence(enum.StrEnum):
     ALWAYS = "always"
 
 
-class PersistencePolicy(msgspec.Struct, frozen=True):
+class PersistencePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When a session's KV is written. ``idle_s``, of ON_IDLE: after so many seconds without a turn."""
 
     when: Persistence
@@ -47,7 +47,7 @@ class PersistencePolicy(msgspec.Struct, frozen=True):
         _require_seconds(self.idle_s, "persistence.idle_seconds", least=0.0)
 
 
-class ToolWait(msgspec.Struct, frozen=True, kw_only=True, tag="tool_wait"):
+class ToolWait(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="tool_wait"):
     """The session waits for ``tool``; half of its results come within ``p50_s`` seconds, 95% within ``p95_s``."""
 
     tool: str
@@ -61,7 +61,7 @@ class ToolWait(msgspec.Struct, frozen=True, kw_only=True, tag="tool_wait"):
         return self.p50_s, self.p95_s if self.p95_s is not None else _P95_OF_P50 * self.p50_s
 
 
-class Retain(msgspec.Struct, frozen=True, kw_only=True, tag="retain"):
+class Retain(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="retain"):
     """Keep the path for ``ttl_s`` seconds (None: until the session is closed; 0: no longer)."""
 
     ttl_s: float | None = None
@@ -69,19 +69,19 @@ class Retain(msgspec.Struct, frozen=True, kw_only=True, tag="retain"):
     hard: bool = False
 
 
-class WillBranch(msgspec.Struct, frozen=True, kw_only=True, tag="will_branch"):
+class WillBranch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="will_branch"):
     """The present end of the log will be forked ``branches`` times."""
 
     branches: int
 
 
-class ExpectedOutput(msgspec.Struct, frozen=True, kw_only=True, tag="expected_output"):
+class ExpectedOutput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="expected_output"):
     """What the next answer will be like."""
 
     text: str
 
 
-class Final(msgspec.Struct, frozen=True, kw_only=True, tag="final"):
+class Final(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="final"):
     """The turn that runs, or else the next one, is the last: after it the session's KV is the first to go."""
 
 

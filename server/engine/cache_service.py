@@ -50,6 +50,7 @@ class CacheService:
         self._ends = cache.ends
         self._transfer = cache.transfer
         self._files = cache.files
+        self._lookup = cache.lookup
         self._events = cache.events
         self._scheduler = scheduler
         self._clock = clock
@@ -135,7 +136,7 @@ class CacheService:
         return RetainOutcome(
             verdict=kept.verdict,
             reason=kept.reason,
-            pinned_tokens=min(kept.blocks * self._cache.block_size, len(path.token_ids)),
+            pinned_tokens=min(kept.blocks * self._cache.block_size, kept.cached_tokens),
             expires_in_s=path.retention.ttl_s,
         )
 
@@ -151,19 +152,13 @@ class CacheService:
             persist=False,
         )
         sequence = Sequence(turn, 1, self._clock(), next(self._prefetches))
-        match = self._cache.match(path.cache_salt, sequence.packed(0, len(path.token_ids)))
-        tokens = {"device": match.num_tokens}
-        if self._transfer is None:
-            computed = len(path.token_ids) - match.num_tokens
-            return ResumeEstimate(
-                tokens_by_tier=tokens, tokens_to_compute=computed, seconds=0.0, prefetching=False
-            ), None
-        wanted = self._cache.content_keys_after(match, sequence.packed(0, len(path.token_ids)))
-        decision = self._transfer.plan(len(match.blocks), wanted, len(path.token_ids))
-        for source in decision.load:
-            tokens[source.tier.value] = tokens.get(source.tier.value, 0) + source.num_blocks * self._cache.block_size
-        if decision.load:
-            tokens["device"] -= match.partial_tokens
+        match, decision = self._scheduler.plan_load(sequence)
+        tokens = {Tier.DEVICE.value: len(match.blocks) * self._cache.block_size}
+        if decision.num_blocks:
+            for tier, count in decision.tokens(self._cache.block_size).items():
+                tokens[tier.value] = tokens.get(tier.value, 0) + count
+        else:
+            tokens[Tier.DEVICE.value] += match.partial_tokens
         load = self._scheduler.load_ahead(sequence)
         estimate = ResumeEstimate(
             tokens_by_tier=tokens,
@@ -190,22 +185,12 @@ class CacheService:
             return None
         if isinstance(path, SuspendPath):
             given_up = self._cache.give_up(path.owner, path.cache_salt, pack_tokens(path.token_ids))
-        tokens = self._tokens_below(path)
+        tokens = self._lookup.tokens_below(path.cache_salt, pack_tokens(path.token_ids))
         for tier, count in tokens.items():
             self._events.note(CacheEventKind.PERSISTED, Tier(tier), count, [path.owner])
         if isinstance(path, PersistPath):
             return PersistOutcome(tokens_by_tier=tokens)
         return SuspendOutcome(tokens_by_tier=tokens, device_blocks_given_back=given_up)
-
-    def _tokens_below(self, path: PersistPath | SuspendPath) -> dict[str, int]:
-        """How many leading tokens each local tier below the device has."""
-        if self._transfer is None:
-            return {}
-        keys = self._cache.content_keys(path.cache_salt, pack_tokens(path.token_ids))
-        return {
-            tier.value: min(count * self._cache.block_size, len(path.token_ids))
-            for tier, count in self._transfer.tiers.leading(keys).items()
-        }
 
 
 def _persist(transfer: KVTransfer | None, cached: CachedPath) -> bool:

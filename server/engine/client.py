@@ -19,7 +19,7 @@ from typing import Protocol
 
 import zmq
 
-from ...sessions.errors import ContextOverflow, DeadlineExceeded, EngineError, RequestError
+from ...sessions.errors import CapacityError, ContextOverflow, DeadlineExceeded, EngineError, RequestError
 from .admission import TurnAdmission
 from .cache_calls import Answer, CacheCalls
 from .cache_messages import (
@@ -46,6 +46,7 @@ from .cache_messages import (
 )
 from .child import EngineChild
 from .engine_config import EngineConfig
+from .limits_config import LimitsConfig
 from .messages import (
     AbortTurn,
     Alive,
@@ -62,6 +63,7 @@ from .messages import (
     TurnOutputs,
 )
 from .quarantine import Quarantine
+from .tenant_limits import TenantLimits
 from .turn_watch import TurnListener, observed
 from .watchdog import Watchdog
 
@@ -97,11 +99,14 @@ class _InHand:
 class EngineClient:
     """Starts the engine, sends turns to it and hands out what they produce. One asyncio loop owns it."""
 
-    def __init__(self, config: EngineConfig, on_progress: Progress | None = None) -> None:
+    def __init__(
+        self, config: EngineConfig, on_progress: Progress | None = None, limits: LimitsConfig | None = None
+    ) -> None:
         self._config = config
         self._on_progress = on_progress
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._child: EngineChild | None = None
+        self._limits = TenantLimits(limits or LimitsConfig(), time.monotonic)
         self._admission = TurnAdmission(config.max_waiting, config.max_sequences)
         self._turns: dict[str, _InHand] = {}
         self._failed_step: StepFailed | None = None
@@ -160,7 +165,7 @@ class EngineClient:
         Raises:
             RequestError: the prompt is empty or holds an unknown token id; or this turn made the engine crash before.
             ContextOverflow: the prompt leaves no room for a token.
-            CapacityError: the queue of its class is full.
+            CapacityError: the queue of its class is full, or the tenant is at one of its limits.
             DeadlineExceeded: it still waited when its deadline passed.
             EngineError: the engine died, or is not ready.
         """
@@ -174,11 +179,16 @@ class EngineClient:
                     yield output
 
     async def _run(self, turn: SubmitTurn) -> AsyncGenerator[TurnOutput, None]:
-        self._admission.enter(turn, self.stats)
+        self._limits.enter(turn)
+        try:
+            self._admission.enter(turn, self.stats)
+        except CapacityError:
+            self._limits.leave(turn, None)
+            raise
         child = self._child
         assert child is not None
         in_hand = self._turns[turn.turn_id] = _InHand(turn)
-        finished = False
+        finished, usage = False, None
         try:
             child.send(turn)
             while not finished:
@@ -186,7 +196,7 @@ class EngineClient:
                 if isinstance(output, EngineError):
                     finished = True
                     raise output
-                finished = output.finish_reason is not None
+                finished, usage = output.finish_reason is not None, output.usage
                 if output.finish_reason is FinishReason.EXPIRED:
                     raise _expired(turn)
                 if finished:
@@ -195,6 +205,7 @@ class EngineClient:
         finally:
             self._turns.pop(turn.turn_id, None)
             self._admission.leave(turn)
+            self._limits.leave(turn, usage)
             if not finished and self._child is child:
                 with contextlib.suppress(EngineError):
                     child.send(AbortTurn(turn.turn_id))

@@ -22,6 +22,7 @@ from .kv_transfer import FinishedLoad, KVTransfer
 from .lower_tiers import TierSetup
 from .messages import CacheStats
 from .path_files import PathFiles
+from .path_lookup import PathLookup
 
 
 class EngineCache:
@@ -50,7 +51,8 @@ class EngineCache:
         self.tree = RadixTree(self.pool, config.block_size, policy, self._on_evict, clock, quota)
         self.ends = PathEnds(self.tree, clock, int(config.pin_budget * kv_cache.num_blocks))
         self.prefixes = PrefixCache(self.pool, self.tree, BlockKeys(fingerprint), self.ends, self._stored)
-        self.files = PathFiles(self.prefixes, fingerprint, kv_cache.rows(), self.transfer)
+        self.lookup = PathLookup(self.prefixes, self.transfer)
+        self.files = PathFiles(self.prefixes, self.lookup, fingerprint, kv_cache.rows(), self.transfer)
         self.events = CacheEventLog()
 
     def tend(self) -> bool:
@@ -108,7 +110,6 @@ class EngineCache:
         self.events.note(CacheEventKind.STORED, Tier.DEVICE, num_tokens, [owner], content_key)
 
     def _loaded(self, load: FinishedLoad) -> None:
-        for tier, num_blocks in load.loaded.items():
-            if num_blocks:
-                tokens = num_blocks * self.block_size
+        for tier, tokens in load.tokens.items():
+            if tokens:
                 self.events.note(CacheEventKind.LOADED, tier, tokens, [load.sequence.turn.owner])

@@ -88,8 +88,8 @@ def write_kv_file(
         ) from error
 
 
-def read_kv_file(path: Path, fingerprint: KVFingerprint, keys: list[tuple[bytes, int]]) -> Iterator[KVBlock]:
-    """The blocks of the file, as far as they are those of the path whose blocks are ``keys``.
+def read_kv_file(path: Path, fingerprint: KVFingerprint, key: bytes) -> Iterator[KVBlock]:
+    """The blocks of the file, as far as they are those of the path of the packed tokens ``key``.
 
     A file of a longer path, or of one that goes on otherwise, gives what both have in common.
 
@@ -99,11 +99,16 @@ def read_kv_file(path: Path, fingerprint: KVFingerprint, keys: list[tuple[bytes,
     try:
         with path.open("rb") as file:
             num_blocks = _read_head(file, path, fingerprint)
-            for index in range(min(num_blocks, len(keys))):
-                block = _read_block(file, path, index, fingerprint.block_bytes, keys[index])
-                if block is None:
+            keys = BlockKeys(fingerprint)
+            parent = keys.root("")
+            for index in range(num_blocks):
+                stored, block = _read_block(file, path, index, fingerprint.block_bytes)
+                start = index * fingerprint.block_size * TOKEN_BYTES
+                tokens = key[start : start + block.num_tokens * TOKEN_BYTES]
+                if len(tokens) < block.num_tokens * TOKEN_BYTES or _key_of(keys, parent, tokens) != stored:
                     return
                 yield block
+                parent = stored
     except OSError as error:
         raise RequestError(f"{path} cannot be read: {error.strerror}", field="file") from error
 
@@ -147,8 +152,14 @@ def _read_head(file: BinaryIO, path: Path, fingerprint: KVFingerprint) -> int:
     return int(num_blocks)
 
 
-def _read_block(file: BinaryIO, path: Path, index: int, block_bytes: int, wanted: tuple[bytes, int]) -> KVBlock | None:
-    """Block ``index``; None if it is of other tokens than ``wanted``."""
+def _key_of(keys: BlockKeys, parent: bytes, tokens: bytes) -> bytes:
+    """Of the block of ``tokens`` behind ``parent``, half full or not."""
+    whole = keys.chain(parent, tokens)
+    return whole[0] if whole else keys.tail(parent, tokens)
+
+
+def _read_block(file: BinaryIO, path: Path, index: int, block_bytes: int) -> tuple[bytes, KVBlock]:
+    """Block ``index`` and its key."""
     start = file.read(_BLOCK.size)
     content = file.read(block_bytes)
     if len(start) < _BLOCK.size or len(content) < block_bytes:
@@ -156,6 +167,4 @@ def _read_block(file: BinaryIO, path: Path, index: int, block_bytes: int, wanted
     num_tokens, checksum, key = _BLOCK.unpack(start)
     if xxh3_64_intdigest(content) != checksum:
         raise RequestError(f"block {index} of {path} is damaged", field="file", remedy="export it again")
-    if (key, num_tokens) != wanted:
-        return None
-    return KVBlock(num_tokens, np.frombuffer(content, dtype=np.uint8))
+    return key, KVBlock(num_tokens, np.frombuffer(content, dtype=np.uint8))

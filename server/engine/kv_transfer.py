@@ -21,6 +21,7 @@ import numpy as np
 
 from ...sessions.cache.cost_model import CostModel, Source
 from ...sessions.cache.lower_tiers import LowerTiers
+from ...sessions.cache.prefix_cache import TailKey
 from ...sessions.cache.radix_node import Evicted
 from ...sessions.cache.tiers import Entry, LoadOutcome, Tier
 from .kv_cache import KVCache
@@ -37,6 +38,15 @@ FIRST_SHARED_TOKENS = 256  # from so many on the shared tier is asked although n
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class TailSource:
+    """The half-full block at a path's end is in ``tier``, with ``num_tokens`` tokens."""
+
+    tier: Tier
+    num_tokens: int
+    content_key: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class LoadDecision:
     """What of a path's blocks to ``load``, and what to ``leave`` where it is since computing is faster. Predicted
     seconds; what is only hoped for from the shared tier is not in them."""
@@ -45,6 +55,25 @@ class LoadDecision:
     leave: list[Source]
     load_s: float
     compute_s: float
+    tail: TailSource | None = None  # behind the last block of ``load``
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks to load, a half-full last one included."""
+        return sum(source.num_blocks for source in self.load) + (self.tail is not None)
+
+    def tokens(self, block_size: int) -> dict[Tier, int]:
+        """What the load brings if all of it succeeds."""
+        tokens: dict[Tier, int] = {}
+        for source in self.load:
+            tokens[source.tier] = tokens.get(source.tier, 0) + source.num_blocks * block_size
+        if self.tail is not None:
+            tokens[self.tail.tier] = tokens.get(self.tail.tier, 0) + self.tail.num_tokens
+        return tokens
+
+    @property
+    def asks_shared(self) -> bool:
+        return any(source.tier is Tier.SHARED for source in self.load)
 
 
 NOTHING_TO_LOAD = LoadDecision([], [], 0.0, 0.0)
@@ -64,19 +93,21 @@ class BlockLoad:
     block_ids: list[int]
     first_block: int
     deadline: float  # on the clock of time.monotonic
+    num_tokens: int  # in all blocks; the last one may be half full
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FinishedLoad:
-    """What a load brought: ``loaded`` blocks of each tier, a prefix of what was wanted; in ``seconds`` a tier."""
+    """What a load brought, a prefix of what was wanted: ``blocks``, ``tokens`` and ``seconds`` of each tier."""
 
     sequence: Sequence
-    loaded: dict[Tier, int]
+    blocks: dict[Tier, int]
+    tokens: dict[Tier, int]
     seconds: dict[Tier, float]
 
     @property
-    def num_blocks(self) -> int:
-        return sum(self.loaded.values())
+    def num_tokens(self) -> int:
+        return sum(self.tokens.values())
 
 
 class KVTransfer:
@@ -133,17 +164,34 @@ class KVTransfer:
         compute_s = self.cost.prefill_s(count * self._block_size, start * self._block_size)
         return count if load_s < compute_s else 0
 
+    def with_tail(self, decision: LoadDecision, candidates: Items[TailKey]) -> LoadDecision:
+        """``decision``, and the first of ``candidates`` that a local tier has if loading it is predicted faster."""
+        for candidate in candidates:
+            tier = self.tiers.holder(candidate.content_key)
+            if tier is not None:
+                saved_s = self.cost.prefill_s(candidate.num_tokens + 1, 0) - self.cost.prefill_s(1, 0)
+                if self.cost.load_s(tier, self._rows.shape[1]) >= saved_s:
+                    break
+                tail = TailSource(tier, candidate.num_tokens, candidate.content_key)
+                return dataclasses.replace(decision, tail=tail)
+        return decision
+
     def load_of(
-        self, sequence: Sequence, sources: list[Source], content_keys: list[bytes], first_block: int
+        self, sequence: Sequence, decision: LoadDecision, content_keys: list[bytes], first_block: int
     ) -> BlockLoad:
-        """The load of the first blocks of ``content_keys``, the path's from ``first_block`` on, to the sequence's
-        blocks. Its deadline counts from now: a load that waits too long behind others is late too."""
+        """What was decided, as a load of the first blocks of ``content_keys``, the path's from ``first_block`` on, to
+        the sequence's blocks. Its deadline counts from now: a load that waits too long behind others is late too."""
         assert sequence.held is not None
-        count = sum(source.num_blocks for source in sources)
-        compute_s = self.cost.prefill_s(count * self._block_size, 0)
+        sources, count = list(decision.load), decision.num_blocks
+        content_keys, num_tokens = content_keys[:count], count * self._block_size
+        if decision.tail is not None:
+            sources.append(Source(decision.tail.tier, 1))
+            content_keys = [*content_keys[: count - 1], decision.tail.content_key]
+            num_tokens += decision.tail.num_tokens - self._block_size
+        compute_s = self.cost.prefill_s(num_tokens, 0)
         deadline = time.monotonic() + max(LEAST_DEADLINE_S, LOAD_DEADLINE_FACTOR * compute_s)
         block_ids = sequence.held.block_ids[first_block : first_block + count]
-        return BlockLoad(sequence, sources, content_keys[:count], block_ids, first_block, deadline)
+        return BlockLoad(sequence, sources, content_keys, block_ids, first_block, deadline, num_tokens)
 
     def start(self, load: BlockLoad) -> None:
         """Begin to write to the blocks of ``load``, which nobody else touches until it is done."""
@@ -159,7 +207,7 @@ class KVTransfer:
         ended: list[FinishedLoad] = []
         while not self._finished.empty():
             load = self._finished.get()
-            for tier, blocks in load.loaded.items():
+            for tier, blocks in load.blocks.items():
                 self.cost.observe_load(tier, blocks * self._rows.shape[1], load.seconds[tier])
             self._on_loaded(load)
             ended.append(load)
@@ -167,7 +215,8 @@ class KVTransfer:
 
     def decided(self, decision: LoadDecision) -> None:
         """Count what a turn that was admitted does by ``decision``."""
-        self.cost.count_loads(decision.load, decision.leave)
+        tail = [] if decision.tail is None else [Source(decision.tail.tier, 1)]
+        self.cost.count_loads([*decision.load, *tail], decision.leave)
 
     def demote(self, evicted: Evicted) -> Tier | None:
         """The tree is about to give up blocks. Returns the tier that they move on to; None: they do not, since they
@@ -191,6 +240,10 @@ class KVTransfer:
         blocks = [self._rows[block] for block in block_ids[: len(content_keys)]]
         self.tiers.persist(content_keys, blocks, first)
 
+    def persist_tail(self, content_key: bytes, block: int) -> None:
+        """Write the half-full block at a path's end behind."""
+        self.tiers.persist_tail(content_key, self._rows[block])
+
     def persist_all(self, content_keys: Items[bytes], block_ids: Items[int]) -> None:
         """Write a whole path that stays as it is meanwhile. Waits for the disk: for another thread than the step's."""
         self.tiers.persist_all(content_keys, [self._rows[block] for block in block_ids])
@@ -210,19 +263,22 @@ class KVTransfer:
     # -- the I/O threads' side ------------------------------------------------------------------------------------
 
     def _load(self, load: BlockLoad) -> None:
-        loaded: dict[Tier, int] = {}
+        blocks: dict[Tier, int] = {}
+        tokens: dict[Tier, int] = {}
         seconds: dict[Tier, float] = {}
         first = 0
         for source in load.sources:
             started = time.monotonic()
             wanted = range(first, first + source.num_blocks)
             hits = self._load_from(source.tier, load, wanted)
-            loaded[source.tier] = loaded.get(source.tier, 0) + hits
+            blocks[source.tier] = blocks.get(source.tier, 0) + hits
+            start, stop = (min(i * self._block_size, load.num_tokens) for i in (first, first + hits))
+            tokens[source.tier] = tokens.get(source.tier, 0) + stop - start
             seconds[source.tier] = seconds.get(source.tier, 0.0) + time.monotonic() - started
             if hits < source.num_blocks:
                 break
             first += source.num_blocks
-        self._finished.put(FinishedLoad(load.sequence, loaded, seconds))
+        self._finished.put(FinishedLoad(load.sequence, blocks, tokens, seconds))
 
     def _load_from(self, tier: Tier, load: BlockLoad, wanted: range) -> int:
         """How many leading ones of the blocks ``wanted`` came from ``tier``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from .cache_messages import CacheResponse, ExportOutcome, ExportPath, ImportOutc
 from .kv_file import KVBlock, path_keys, read_kv_file, write_kv_file
 from .kv_transfer import KVTransfer
 from .path_jobs import PathJob
+from .path_lookup import PathLookup
 
 _AT_ONCE = 32  # blocks of a file in memory
 
@@ -28,11 +30,13 @@ class PathFiles:
     def __init__(
         self,
         cache: PrefixCache,
+        lookup: PathLookup,
         fingerprint: KVFingerprint,
         rows: npt.NDArray[np.uint8] | None,
         transfer: KVTransfer | None,
     ) -> None:
         self._cache = cache
+        self._lookup = lookup
         self._fingerprint = fingerprint
         self._rows = rows
         self._transfer = transfer
@@ -43,8 +47,14 @@ class PathFiles:
             raise EngineError("the KV of a GPU's pool cannot be exported yet", remedy="export the log alone")
         key = pack_tokens(path.token_ids)
         cached = self._cache.hold(path.cache_salt, key)
-        content_keys = self._cache.content_keys(path.cache_salt, key)
-        work = partial(self._export, Path(path.file), key, content_keys, cached)
+        size = self._fingerprint.block_size
+        whole = cached.num_tokens // size
+        behind, num_tokens = self._lookup.blocks_behind(path.cache_salt, key, whole)
+        if whole * size + num_tokens > cached.num_tokens:
+            blocks, num_tokens = cached.blocks[:whole], whole * size + num_tokens
+        else:
+            blocks, behind, num_tokens = cached.blocks, [], cached.num_tokens
+        work = partial(self._export, Path(path.file), key[: num_tokens * TOKEN_BYTES], blocks, behind)
         return PathJob(call_id, work, partial(self._exported, cached))
 
     def import_(self, call_id: int, path: ImportPath) -> PathJob:
@@ -53,9 +63,8 @@ class PathFiles:
         key = pack_tokens(path.token_ids)
         below = self._transfer is not None and self._transfer.tiers.first_local is not None
         if below:
-            content_keys = self._cache.content_keys(path.cache_salt, key)
-            below_work = partial(self._import_below, Path(path.file), key, content_keys)
-            return PathJob(call_id, below_work, partial(self._imported_below, content_keys, len(path.token_ids)))
+            below_work = partial(self._import_below, Path(path.file), path.cache_salt, key)
+            return PathJob(call_id, below_work, partial(self._imported_below, path.cache_salt, key))
         if self._rows is None:
             raise EngineError("KV cannot be imported to a GPU's pool yet", remedy="import the log alone")
         work = partial(self._read_all, Path(path.file), key)
@@ -63,24 +72,25 @@ class PathFiles:
 
     # -- export ---------------------------------------------------------------------------------------------------
 
-    def _export(self, file: Path, key: bytes, content_keys: list[bytes], cached: CachedPath) -> ExportOutcome:
+    def _export(self, file: Path, key: bytes, blocks: list[int], behind: list[bytes]) -> ExportOutcome:
+        """Write the pool's ``blocks`` and those of the keys ``behind`` them: the KV of the tokens of ``key``."""
         keys = path_keys(self._fingerprint, key)
         written: list[int] = []
 
-        def blocks() -> Iterator[Block]:
-            for block, (_, num_tokens) in zip(self._blocks(content_keys, cached), keys, strict=False):
+        def contents() -> Iterator[Block]:
+            for block, (_, num_tokens) in zip(self._contents(blocks, behind), keys, strict=False):
                 written.append(num_tokens)
                 yield block
 
-        num_bytes = write_kv_file(file, self._fingerprint, keys, blocks())
+        num_bytes = write_kv_file(file, self._fingerprint, keys, contents())
         return ExportOutcome(tokens=sum(written), num_bytes=num_bytes)
 
-    def _blocks(self, content_keys: list[bytes], cached: CachedPath) -> Iterator[Block]:
-        """The leading blocks of a path that are anywhere; each is valid until the next."""
+    def _contents(self, blocks: list[int], behind: list[bytes]) -> Iterator[Block]:
+        """What is still there, without a gap; each is valid until the next."""
         assert self._rows is not None
-        yield from (self._rows[block] for block in cached.blocks)
+        yield from (self._rows[block] for block in blocks)
         scratch = np.empty(self._rows.shape[1], dtype=np.uint8)
-        for content_key in content_keys[len(cached.blocks) :]:
+        for content_key in behind:
             if self._transfer is None or not self._transfer.tiers.load(content_key, scratch):
                 return
             yield scratch
@@ -92,28 +102,33 @@ class PathFiles:
     # -- import ---------------------------------------------------------------------------------------------------
 
     def _read_all(self, file: Path, key: bytes) -> list[KVBlock]:
-        return list(read_kv_file(file, self._fingerprint, path_keys(self._fingerprint, key)))
+        return list(read_kv_file(file, self._fingerprint, key))
 
-    def _import_below(self, file: Path, key: bytes, content_keys: list[bytes]) -> bool:
+    def _import_below(self, file: Path, salt: str, key: bytes) -> bool:
         assert self._transfer is not None
-        pending: list[Block] = []
-        done = 0
-        for each in read_kv_file(file, self._fingerprint, path_keys(self._fingerprint, key)):
-            pending.append(each.block)
-            if len(pending) == _AT_ONCE:
-                self._transfer.tiers.persist_all(content_keys[done : done + len(pending)], pending)
-                done += len(pending)
-                pending = []
-        self._transfer.tiers.persist_all(content_keys[done : done + len(pending)], pending)
+        keys = self._cache.content_keys(salt, key)
+        blocks = read_kv_file(file, self._fingerprint, key)
+        for first in itertools.count(0, _AT_ONCE):
+            part = list(itertools.islice(blocks, _AT_ONCE))
+            content_keys = [self._content_key(salt, key, keys, first + i, each) for i, each in enumerate(part)]
+            self._transfer.tiers.persist_all(content_keys, [each.block for each in part])
+            if len(part) < _AT_ONCE:
+                return True
         return True
 
-    def _imported_below(self, content_keys: list[bytes], num_tokens: int, result: object) -> CacheResponse | None:
+    def _content_key(self, salt: str, key: bytes, keys: list[bytes], index: int, block: KVBlock) -> bytes:
+        """Of block ``index`` of the path ``key``, whose whole blocks have ``keys``."""
+        size = self._fingerprint.block_size
+        if block.num_tokens == size:
+            return keys[index]
+        start = index * size * TOKEN_BYTES
+        tail = key[start : start + block.num_tokens * TOKEN_BYTES]
+        return self._cache.tail_keys(salt, keys[index - 1] if index else None, tail)[0].content_key
+
+    def _imported_below(self, salt: str, key: bytes, result: object) -> CacheResponse | None:
         if result is None:
             return None
-        assert self._transfer is not None
-        tokens: dict[str, int] = {}
-        for tier, count in self._transfer.tiers.leading(content_keys).items():
-            tokens[tier.value] = min(count * self._fingerprint.block_size, num_tokens)
+        tokens = self._lookup.tokens_below(salt, key)
         return ImportOutcome(tokens=max(tokens.values(), default=0), tokens_by_tier=tokens)
 
     def _adopt(self, path: ImportPath, key: bytes, blocks: list[KVBlock] | None) -> CacheResponse | None:

@@ -16,6 +16,7 @@ from .inference_routes import inference_routes
 from .metrics import HttpMetrics
 from .openapi import install_openapi
 from .parts import WebParts
+from .session_routes import session_routes
 from .status_routes import status_routes
 
 
@@ -30,6 +31,7 @@ def create_app(parts: WebParts) -> FastAPI:
     )
     metrics = HttpMetrics(lambda: parts.engine.stats, parts.observatory)
     app.include_router(inference_routes(parts, metrics))
+    app.include_router(session_routes(parts))
     app.include_router(status_routes(parts, metrics))
     app.include_router(cache_routes(parts))
     app.include_router(dashboard_routes(parts))

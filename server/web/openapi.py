@@ -8,7 +8,8 @@ import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from . import answers, bodies, cache_answers
+from ...sessions.manager import requests
+from . import answers, bodies, cache_answers, session_answers, session_bodies
 
 _REFERENCE = "#/components/schemas/{name}"
 _DOCUMENTED: tuple[type[msgspec.Struct], ...] = (
@@ -26,6 +27,25 @@ _DOCUMENTED: tuple[type[msgspec.Struct], ...] = (
     cache_answers.TreeTop,
     cache_answers.Tiers,
     answers.ErrorAnswer,
+    session_bodies.OpenBody,
+    session_bodies.ForkBody,
+    session_bodies.RollbackBody,
+    session_bodies.CloseBody,
+    session_bodies.HintBody,
+    session_bodies.SuspendBody,
+    session_bodies.ResumeBody,
+    session_bodies.AppendBody,
+    session_bodies.GenerateBody,
+    session_answers.SessionList,
+    session_answers.TurnAnswer,
+    session_answers.TurnStreamEvent,
+    session_answers.WatchStreamEvent,
+    requests.SessionView,
+    requests.HintOutcome,
+    requests.Suspended,
+    requests.Resumed,
+    requests.Appended,
+    requests.Imported,
 )
 _CHUNKS: dict[type, type[msgspec.Struct]] = {
     answers.ChatCompletion: answers.ChatChunk,
@@ -33,18 +53,41 @@ _CHUNKS: dict[type, type[msgspec.Struct]] = {
 }
 
 
-def describe_body(body: type[msgspec.Struct]) -> dict[str, Any]:
+def describe_body(body: type[msgspec.Struct], *, required: bool = True) -> dict[str, Any]:
     """What a route adds to its operation for a body that we decode ourselves."""
-    return {"requestBody": {"required": True, "content": _json_of(body)}}
+    return {"requestBody": {"required": required, "content": _json_of(body)}}
+
+
+def describe_upload() -> dict[str, Any]:
+    """As ``describe_body``, for a file."""
+    return {"requestBody": {"required": True, "content": {"application/octet-stream": {"schema": _BYTES}}}}
+
+
+def describe_file() -> dict[int | str, dict[str, Any]]:
+    """The answers of a route that sends a file."""
+    responses: dict[int | str, dict[str, Any]] = {
+        200: {"description": "The file.", "content": {"application/octet-stream": {"schema": _BYTES}}},
+        "default": {"description": "An error.", "content": _json_of(answers.ErrorAnswer)},
+    }
+    return responses
 
 
 def describe_answer(
-    answer: type[msgspec.Struct], *, streamed: bool = False, unready: type[msgspec.Struct] | None = None
+    answer: type[msgspec.Struct],
+    *,
+    streamed: bool = False,
+    events: type[msgspec.Struct] | None = None,
+    only_streamed: bool = False,
+    unready: type[msgspec.Struct] | None = None,
 ) -> dict[int | str, dict[str, Any]]:
     """The answers of a route: its own, as events too where it streams, and errors."""
     content = _json_of(answer)
+    if only_streamed:
+        content = {"text/event-stream": content["application/json"]}
     if streamed:
-        content["text/event-stream"] = {"schema": {"$ref": _REFERENCE.format(name=_CHUNKS[answer].__name__)}}
+        events = _CHUNKS[answer]
+    if events is not None:
+        content["text/event-stream"] = {"schema": {"$ref": _REFERENCE.format(name=events.__name__)}}
     responses: dict[int | str, dict[str, Any]] = {200: {"description": "Done.", "content": content}}
     if unready is not None:
         responses[503] = {"description": "Not now.", "content": _json_of(unready)}
@@ -80,7 +123,9 @@ _SECURITY = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "An API key; `sessile keys create` makes one."},
     "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "The same, as Anthropic's."},
 }
+_BYTES = {"type": "string", "format": "binary"}
 _TAGS = [
+    {"name": "sessions", "description": "Sessions: the same as over gRPC."},
     {"name": "inference", "description": "Turns, in OpenAI's shapes."},
     {"name": "cache", "description": "What was reused, what could have been, and why it was not."},
     {"name": "status", "description": "What the server says about itself."},

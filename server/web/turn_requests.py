@@ -31,7 +31,7 @@ def chat_request(body: ChatBody, tenant: str) -> CompletionRequest:
         raise RequestError("messages is empty", field="messages", remedy="send one message or more")
     limit_field, max_tokens = _max_tokens(body)
     return CompletionRequest(
-        prompt=MessagesInput(messages=tuple(_message(i, message) for i, message in enumerate(body.messages))),
+        prompt=MessagesInput(messages=tuple(message_of(i, message) for i, message in enumerate(body.messages))),
         tenant=tenant,
         tools=_tools(body),
         sampling=_sampling(body, max_tokens, _chat_logprobs(body), {"max_tokens": limit_field}),
@@ -88,7 +88,8 @@ def _refuse(refused: tuple[str, object, tuple[object, ...]] | None, prefix: str)
         )
 
 
-def _message(index: int, message: ChatMessage) -> Message:
+def message_of(index: int, message: ChatMessage) -> Message:
+    """The message that a client sent as ``messages[index]``. Raises RequestError naming the field."""
     where = f"messages[{index}]"
     _refuse(first_refused_value(message), f"{where}.")
     if message.role == "tool" and message.tool_call_id is None:

@@ -84,6 +84,10 @@ class LowerTiers:
             counts[tier] = next((i for i, there in enumerate(present) if not there), len(present))
         return counts
 
+    def holder(self, content_key: bytes) -> Tier | None:
+        """The fastest local tier that has a block; None: none does."""
+        return next((tier for tier, lower in self._local.items() if lower.contains([content_key])[0]), None)
+
     def load(self, content_key: bytes, block: Block) -> bool:
         """Fill ``block`` from the fastest local tier that has it; False: none gives it. For an I/O thread."""
         deadline = time.monotonic() + _LOAD_ONE_S
@@ -106,6 +110,11 @@ class LowerTiers:
             self._disk.store([Entry(key, (block,)) for key, block in new])
         if self.shared is not None and self.shared.is_usable:
             self._share(self.shared, content_keys, blocks)
+
+    def persist_tail(self, content_key: bytes, block: Block) -> None:
+        """Keep the half-full block at a path's end where it outlives the process."""
+        if self._disk is not None:
+            self._disk.store([Entry(content_key, (block,))])
 
     def persist_all(self, content_keys: Sequence[bytes], blocks: Sequence[Block]) -> None:
         """``persist`` a whole path, waiting for the disk where need be, and keep a copy in memory. Waits: for an I/O

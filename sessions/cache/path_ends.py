@@ -40,10 +40,12 @@ class PathEnd:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kept:
-    """What became of a wish. ``blocks`` of the path are kept as asked; ``reason``: why not all."""
+    """What became of a wish. ``blocks`` of the path, of which ``cached_tokens`` are cached, are kept as asked;
+    ``reason``: why not all."""
 
     verdict: Verdict
     blocks: int
+    cached_tokens: int
     reason: str = ""
 
 
@@ -168,20 +170,18 @@ class PathEnds:
         retention = end.keeping.retention
         assert retention is not None
         cached = len(match.blocks) + (match.tail is not None)
+        tokens = match.num_tokens if match.tail is not None else match.num_tokens - match.partial_tokens
+        missing = match.num_tokens < num_tokens - 1  # the KV of the last token is made by the next turn
+        there = f"{match.num_tokens} of {num_tokens} tokens are on the device"
         if not retention.hard:
-            missing = match.num_tokens < num_tokens
-            reason = (
-                f"{match.num_tokens} of {num_tokens} tokens are on the device" if missing and retention.is_pin else ""
-            )
-            return Kept(Verdict.CLIPPED if reason else Verdict.ACCEPTED, cached, reason)
+            clipped = missing and retention.is_pin
+            return Kept(Verdict.CLIPPED if clipped else Verdict.ACCEPTED, cached, tokens, there if clipped else "")
         pinned = 0 if end.pin is None else end.pin.num_blocks
         if pinned < cached:
             used = self._tree.num_pinned_blocks
             reason = f"the budget of hard pins is {self.budget_blocks} blocks, of which {used} are used"
-            return Kept(Verdict.CLIPPED if pinned else Verdict.REJECTED, pinned, reason)
-        if match.num_tokens < num_tokens:
-            return Kept(Verdict.CLIPPED, pinned, f"{match.num_tokens} of {num_tokens} tokens are on the device")
-        return Kept(Verdict.ACCEPTED, pinned)
+            return Kept(Verdict.CLIPPED if pinned else Verdict.REJECTED, pinned, tokens, reason)
+        return Kept(Verdict.CLIPPED if missing else Verdict.ACCEPTED, pinned, tokens, there if missing else "")
 
     def _note_expiry(self, end: PathEnd) -> None:
         heapq.heappush(self._expiries, (end.keeping.ends_at, next(self._order), end.owner))

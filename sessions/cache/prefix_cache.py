@@ -12,7 +12,7 @@ The blocks of a sequence, in order:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from .block_pool import BlockPool
 from .keys import BlockKeys
@@ -44,6 +44,14 @@ class SequenceBlocks:
     content_keys: list[bytes]  # of the tree's blocks, in order
     root_key: bytes  # what the content key of the first block hangs on
     owner: str = ""  # the session; empty: none
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TailKey:
+    """The content key of a block that holds ``num_tokens`` tokens, less than a block's."""
+
+    num_tokens: int
+    content_key: bytes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -106,6 +114,17 @@ class PrefixCache:
         parent = match.content_keys[-1] if match.content_keys else self._keys.root(match.salt)
         return self._keys.chain(parent, memoryview(key)[len(match.blocks) * self.block_size * TOKEN_BYTES :])
 
+    def tail_keys(self, salt: str, parent: bytes | None, key: bytes) -> list[TailKey]:
+        """The content keys that a half-full block with the first tokens of ``key`` would have, the fullest first.
+        ``parent``: the content key of the whole block before it; None: there is none."""
+        parent = self._keys.root(salt) if parent is None else parent
+        most = min(len(key) // TOKEN_BYTES, self.block_size - 1)
+        return [TailKey(n, self._keys.tail(parent, key[: n * TOKEN_BYTES])) for n in range(most, 0, -1)]
+
+    def tail_key(self, held: SequenceBlocks, tail: bytes) -> bytes:
+        """The content key of the block after the whole ones of ``held``, half full with the tokens of ``tail``."""
+        return self._keys.tail(held.content_keys[-1] if held.content_keys else held.root_key, tail)
+
     def admit(
         self, match: Match, num_tokens: int, spare_blocks: int, owner: str = ""
     ) -> tuple[SequenceBlocks, BlockCopy | None] | None:
@@ -163,6 +182,31 @@ class PrefixCache:
             self._pool.release(spare)
         return bool(spare)
 
+    def branch(self, held: SequenceBlocks, start: int, num_tokens: int) -> tuple[list[int], BlockCopy | None] | None:
+        """New blocks in which tokens ``start`` to ``num_tokens`` can stand otherwise than in those of ``held``: the
+        first is for the block of token ``start``, whose tokens before it the copy brings. None if the pool cannot give
+        them.
+
+        They belong to nobody: ``adopt_branch`` or ``drop_branch`` must follow.
+        """
+        first, offset = divmod(start, self.block_size)
+        blocks = self._allocate(self.blocks_for(num_tokens) - first)
+        if blocks is None:
+            return None
+        return blocks, BlockCopy(held.block_ids[first], blocks[0], offset) if offset else None
+
+    def adopt_branch(self, held: SequenceBlocks, start: int, blocks: Sequence[int]) -> None:
+        """Go on with ``blocks``, a branch at token ``start``, instead of the sequence's own from there on. What is in
+        the tree by now stays: the branch's copy of it is given back."""
+        first = start // self.block_size
+        kept = max(first, held.num_cached_tokens // self.block_size)
+        self._pool.release([*held.block_ids[kept:], *blocks[: kept - first]])
+        held.block_ids[kept:] = blocks[kept - first :]
+
+    def drop_branch(self, blocks: Sequence[int]) -> None:
+        """Give the blocks of a branch back."""
+        self._pool.release(list(blocks))
+
     def commit(self, held: SequenceBlocks, key: bytes, num_computed: int) -> list[int]:
         """Put the blocks that became full into the tree, where others find them at once.
 
@@ -197,7 +241,7 @@ class PrefixCache:
         end = held.lock.node
         if tail_tokens > 0:
             tail = key[(held.num_cached_tokens - start) * TOKEN_BYTES : (num_computed - start) * TOKEN_BYTES]
-            end = self._tree.insert_tail(held.lock, tail, own[0], self._tail_key(held, tail))
+            end = self._tree.insert_tail(held.lock, tail, own[0], self.tail_key(held, tail))
         self._pool.release(own)
         self._ends.end_turn(held.owner, end)
         if num_computed > held.num_matched_tokens:
@@ -228,12 +272,11 @@ class PrefixCache:
             self._tree.supersede(end, self.blocks_for(from_token))
 
     def hold(self, salt: str, key: bytes) -> CachedPath:
-        """Keep what is cached of ``key`` as it is until ``let_go``: whole blocks, and a half-full one that is the end
-        of ``key`` too."""
+        """Keep what is cached of ``key`` as it is until ``let_go``."""
         match = self.match(salt, key)
         whole = self._tree.lock(match)
         tail = match.tail
-        if tail is None or match.num_tokens * TOKEN_BYTES < len(key):
+        if tail is None:
             return CachedPath([whole], match.content_keys, match.blocks, match.num_tokens - match.partial_tokens)
         locks = [whole, self._tree.lock_tail(tail)]
         keys, blocks = [*match.content_keys, *tail.content_keys], [*match.blocks, *tail.blocks]
@@ -245,21 +288,13 @@ class PrefixCache:
             self._tree.unlock(lock)
 
     def content_keys(self, salt: str, key: bytes) -> list[bytes]:
-        """The content keys of all blocks of ``key``, a half-full last one included."""
-        root = self._keys.root(salt)
-        keys = self._keys.chain(root, key)
-        rest = key[len(keys) * self.block_size * TOKEN_BYTES :]
-        return [*keys, self._keys.tail(keys[-1] if keys else root, rest)] if rest else keys
+        """The content keys of the whole blocks of ``key``."""
+        return self._keys.chain(self._keys.root(salt), key)
 
     def give_up(self, owner: str, salt: str, key: bytes) -> int:
         """Evict the cached part of ``key`` as far as nobody else shares it; returns how many blocks."""
         end = self._tree.end_of(self.match(salt, key))
         return 0 if end is None else self._tree.give_up(end, owner)
-
-    # -- parts ----------------------------------------------------------------------------------------------------
-
-    def _tail_key(self, held: SequenceBlocks, tail: bytes) -> bytes:
-        return self._keys.tail(held.content_keys[-1] if held.content_keys else held.root_key, tail)
 
     def _allocate(self, count: int) -> list[int] | None:
         """``count`` free blocks, after evicting what that takes; None, and nothing taken, if that is not enough."""

@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import bisect
 import collections
-import dataclasses
 import math
 from collections.abc import Callable, Iterable
 
 from ....sessions.cache.prefix_cache import PrefixCache
+from ....sessions.cache.radix_node import Match
 from ....sessions.cache.tiers import Tier
 from ..engine_config import EngineConfig
-from ..kv_transfer import BlockLoad, FinishedLoad, KVTransfer
+from ..kv_transfer import BlockLoad, FinishedLoad, KVTransfer, LoadDecision
 from ..messages import FinishReason, Priority, QueueStats
 from ..prompt_accounts import PromptAccounts
 from ..sequence import Sequence, SequenceState
-from ..speculation.drafter import Drafter, DraftRequest, NoDrafts
+from ..speculation.drafter import Drafter
+from .draft_planner import DraftPlanner
 from .fair_shares import FairShares
 from .in_flight import InFlightPrefixes
 from .plan import Chunk, StepPlan
@@ -57,7 +58,7 @@ class Scheduler:
         drafter: Drafter | None = None,
     ) -> None:
         self._config = config
-        self._drafter = drafter if drafter is not None else NoDrafts()
+        self._drafts = DraftPlanner(cache, drafter, config.max_batch_tokens)
         self._cache = cache
         self._accounts = accounts
         self._blocks = TurnBlocks(cache, accounts, transfer)
@@ -110,11 +111,13 @@ class Scheduler:
         """What waits and waited, by class."""
         return self._counts.by_class(self._waiting)
 
+    def served_tokens(self, tenant: str, priority: Priority) -> float:
+        """What counts against ``tenant`` in a class; only differences between tenants mean anything."""
+        return self._shares[priority].served(tenant)
+
     def add(self, sequence: Sequence) -> None:
         """Let a turn wait for its first step."""
         sequence.cached_on_arrival = self._wait(sequence)
-        self._shares[sequence.turn.priority].join(sequence.turn.tenant)
-        self._waiting.served_less(sequence.turn.tenant)
 
     def schedule(self) -> StepPlan:
         """Plan the next step, admitting and preempting turns as needed. An empty plan: nothing can be done."""
@@ -129,7 +132,7 @@ class Scheduler:
         self._clear_the_way(plan, now)
         budget = StepBudget(self._config.max_batch_tokens, self._bound)
         self._plan_decodes(plan)
-        self._add_drafts(plan)
+        self._drafts.add_to(plan)
         for chunk in plan.chunks:
             budget.add_decode(chunk)
         self._plan_prefills(plan, budget, now)
@@ -154,17 +157,11 @@ class Scheduler:
             self._let_go(self._in_flight.advance(sequence, sequence.num_computed // self._blocks.block_size))
         return replaced
 
-    def accept(self, sequence: Sequence) -> bool:
-        """Note that the tokens which ``sequence`` got in a step, all but the last one, were computed in it as drafts.
-
-        Rejected drafts leave nothing: their KV is behind what is computed, and blocks reserved for them are given back.
-        Returns whether there were such blocks.
-        """
-        held = sequence.held
-        assert held is not None
-        sequence.num_computed = sequence.num_tokens - 1
-        self._charge(sequence, sequence.num_tokens)
-        return self._cache.shrink(held, sequence.num_tokens)
+    def accept(self, chunks: list[Chunk], accepted: Chunk) -> bool:
+        """Note that a turn got tokens in a step, of which all but the last were computed as drafts of ``accepted``, one
+        of the turn's ``chunks``. Returns whether it has other blocks now."""
+        self._charge(accepted.sequence, accepted.sequence.num_tokens)
+        return self._drafts.accept(chunks, accepted)
 
     def observe(self, plan: StepPlan, seconds: float) -> None:
         """The step of ``plan`` took ``seconds``: what is predicted next learns from it."""
@@ -195,6 +192,10 @@ class Scheduler:
         assert all(each.held is None for each in self._waiting), "a turn that waits holds blocks"
         assert all(each.held is not None for each in (*self._running, *self._loading)), "a turn runs without blocks"
 
+    def plan_load(self, sequence: Sequence) -> tuple[Match, LoadDecision]:
+        """What a sequence that does not wait yet would find on the device, and load."""
+        return self._blocks.plan(sequence)
+
     def load_ahead(self, sequence: Sequence) -> BlockLoad | None:
         """Let a sequence load what the lower tiers have of it, and then end: it takes no part in steps. None: there is
         nothing to load, or no room that others do not need."""
@@ -206,7 +207,6 @@ class Scheduler:
             return None
         sequence.state, sequence.finish_reason = SequenceState.LOADING, FinishReason.LENGTH
         sequence.load_started = self._clock()
-        self._shares[sequence.turn.priority].join(sequence.turn.tenant)
         self._in_flight.begin(sequence, sequence.content_keys, sequence.num_computed // self._blocks.block_size)
         self._loading[sequence] = load
         return load
@@ -224,32 +224,6 @@ class Scheduler:
                 forced = min(sequence.num_uncomputed - 1, spare)
                 spare -= forced
                 plan.chunks.append(Chunk(sequence, sequence.num_computed, 1 + forced))
-
-    def _add_drafts(self, plan: StepPlan) -> None:
-        """Put drafts behind the decodes of ``plan``, as far as tokens and blocks are left over for them."""
-        budget = self._config.max_batch_tokens - plan.num_tokens
-        requests = [
-            DraftRequest(chunk.sequence, max(0, chunk.sequence.num_tokens_left - 1) if chunk.reaches_end else 0)
-            for chunk in plan.chunks
-        ]
-        if not requests:
-            return
-        for index, drafts in enumerate(self._drafter.draft(requests, budget)):
-            chunk = plan.chunks[index]
-            drafts = self._fit(chunk.sequence, drafts[: min(max(0, budget), requests[index].most)])
-            if drafts:
-                plan.chunks[index] = dataclasses.replace(
-                    chunk, num_tokens=chunk.num_tokens + len(drafts), drafts=drafts
-                )
-                budget -= len(drafts)
-
-    def _fit(self, sequence: Sequence, drafts: tuple[int, ...]) -> tuple[int, ...]:
-        """Reserve the blocks of ``drafts`` too; where the pool cannot give them, only those that fit are returned."""
-        held = sequence.held
-        assert held is not None
-        if self._cache.grow(held, sequence.num_tokens + len(drafts)):
-            return drafts
-        return drafts[: len(held.block_ids) * self._cache.block_size - sequence.num_tokens]
 
     def _plan_prefills(self, plan: StepPlan, budget: StepBudget, now: float) -> None:
         """Fill what is left of the step with chunks, the most urgent first; turns start where it is their turn."""
@@ -318,8 +292,8 @@ class Scheduler:
             self._did_not_fit = sequence
             return
         level = self._waiting.urgency(sequence).level
-        self._waiting.remove(sequence)
         self._shares[level].choose(sequence.turn.tenant)
+        self._waiting.remove(sequence)
         sequence.charged_level = level
         if sequence.admitted is None:
             sequence.admitted = now
@@ -344,8 +318,7 @@ class Scheduler:
         bisect.insort(self._running, sequence, key=_rank)
         sequence.num_charged = max(sequence.num_charged, sequence.num_computed)
         self._charge(sequence, sequence.num_tokens)
-        tokens = {tier: blocks * self._cache.block_size for tier, blocks in loaded.items()}
-        self._accounts.count(sequence, num_matched, tokens)
+        self._accounts.count(sequence, num_matched, loaded)
 
     def _charge(self, sequence: Sequence, num_tokens: int) -> None:
         """The first ``num_tokens`` of ``sequence`` count against its tenant; each counts once."""
@@ -364,14 +337,14 @@ class Scheduler:
         sequence = load.sequence
         del self._loading[sequence]
         num_matched = sequence.num_computed
-        sequence.num_computed += load.num_blocks * self._cache.block_size
+        sequence.num_computed += load.num_tokens
         if sequence.finish_reason is not None:
             self._give_back(sequence)
             self._forget(sequence)
             return
         self._note_load_s(sequence)
         self._blocks.commit(sequence)
-        self._run(sequence, num_matched, load.loaded)
+        self._run(sequence, num_matched, load.tokens)
         self._let_go(self._in_flight.advance(sequence, sequence.num_computed // self._blocks.block_size))
 
     def _note_load_s(self, sequence: Sequence) -> None:
@@ -461,5 +434,4 @@ class Scheduler:
     def _forget(self, sequence: Sequence) -> None:
         """A turn has ended."""
         sequence.state = SequenceState.FINISHED
-        self._shares[sequence.turn.priority].leave(sequence.turn.tenant)
         self._counts.note_end(sequence, self._clock())

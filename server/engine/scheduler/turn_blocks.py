@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ....sessions.cache.cost_model import Source
-from ....sessions.cache.prefix_cache import BlockCopy, PrefixCache
+from ....sessions.cache.prefix_cache import BlockCopy, PrefixCache, SequenceBlocks
 from ....sessions.cache.radix_node import Match
 from ..kv_transfer import NOTHING_TO_LOAD, BlockLoad, KVTransfer, LoadDecision
 from ..prompt_accounts import PromptAccounts, planned_tokens
@@ -59,40 +58,44 @@ class TurnBlocks:
         taken, if fewer than ``spare_blocks`` would be left. Sets ``held`` and ``num_computed``."""
         match = self._cache.match(sequence.turn.cache_salt, sequence.packed(0, sequence.num_tokens - 1))
         wanted = sequence.content_keys[len(match.blocks) :]
-        decision = self._plan_load(match, wanted, sequence.num_tokens)
-        sources = decision.load
-        used = match.whole_blocks() if sources else match  # the rest of its block is loaded with the others
+        decision = self._plan_load(sequence, match)
+        used = match.whole_blocks() if decision.num_blocks else match  # the rest of its block is loaded with the others
         admitted = self._cache.admit(used, sequence.num_tokens, spare_blocks, sequence.turn.owner)
         if admitted is None:
             return None
         if self._transfer is not None and sequence.tokens_by_source is None:
             self._transfer.decided(decision)
         sequence.held, copy = admitted
-        self._expect(sequence, match, wanted, sources)
+        self._expect(sequence, match, wanted, decision)
         sequence.num_computed = sequence.held.num_matched_tokens
-        if not sources or self._transfer is None:
+        if not decision.num_blocks or self._transfer is None:
             return Taken(copy, None)
-        return Taken(copy, self._transfer.load_of(sequence, sources, wanted, len(match.blocks)))
+        return Taken(copy, self._transfer.load_of(sequence, decision, wanted, len(match.blocks)))
 
     def take_ahead(self, sequence: Sequence, spare_blocks: int) -> BlockLoad | None:
         """Give a sequence the blocks for what the lower tiers have of it, and no others; None, and nothing is taken, if
         they have nothing worth while, or fewer than ``spare_blocks`` would be left."""
         self.look_up(sequence)
-        match = self._cache.match(sequence.turn.cache_salt, sequence.packed(0, sequence.num_tokens - 1)).whole_blocks()
+        match = self._cache.match(sequence.turn.cache_salt, sequence.packed(0, sequence.num_tokens - 1))
         first = len(match.blocks)
-        wanted = sequence.content_keys[first:]
-        decision = self._plan_load(match, wanted, sequence.num_tokens)
-        count = sum(source.num_blocks for source in decision.load)
-        if not count or self._transfer is None:
+        decision = self._plan_load(sequence, match)
+        if not decision.num_blocks or self._transfer is None:
             return None
-        admitted = self._cache.admit(match, (first + count) * self.block_size, spare_blocks, sequence.turn.owner)
+        stop = (first + decision.num_blocks) * self.block_size
+        admitted = self._cache.admit(match.whole_blocks(), stop, spare_blocks, sequence.turn.owner)
         if admitted is None:
             return None
         self._transfer.decided(decision)
         sequence.held, _ = admitted
         sequence.num_computed = sequence.held.num_matched_tokens
-        sequence.content_keys = sequence.content_keys[: first + count]
-        return self._transfer.load_of(sequence, decision.load, wanted, first)
+        wanted, sequence.content_keys = sequence.content_keys[first:], sequence.content_keys[: stop // self.block_size]
+        return self._transfer.load_of(sequence, decision, wanted, first)
+
+    def plan(self, sequence: Sequence) -> tuple[Match, LoadDecision]:
+        """What of a sequence's prefix is cached on the device, and what of the rest is worth a load."""
+        self.look_up(sequence)
+        match = self._cache.match(sequence.turn.cache_salt, sequence.packed(0, sequence.num_tokens - 1))
+        return match, self._plan_load(sequence, match)
 
     def grow(self, sequence: Sequence, num_tokens: int) -> bool:
         """Reserve blocks so that ``num_tokens`` tokens fit; False if the pool cannot give them."""
@@ -117,20 +120,41 @@ class TurnBlocks:
         self._accounts.computed(sequence)
         if self._transfer is not None and sequence.turn.persist:
             self._transfer.persist(held.content_keys, held.block_ids, held.num_matched_blocks)
+            self._persist_tail(sequence, held, self._transfer)
         self._cache.release(held, sequence.packed(held.num_cached_tokens, sequence.num_computed), sequence.num_computed)
         sequence.held = None
 
-    def _plan_load(self, match: Match, wanted: list[bytes], num_tokens: int) -> LoadDecision:
-        """What to load of ``wanted``, the blocks after the whole ones of ``match``."""
-        if self._transfer is None or not wanted:
-            return NOTHING_TO_LOAD
-        return self._transfer.plan(len(match.blocks), wanted, num_tokens)
+    def _persist_tail(self, sequence: Sequence, held: SequenceBlocks, transfer: KVTransfer) -> None:
+        whole = len(held.content_keys)
+        tail = sequence.packed(whole * self.block_size, sequence.num_computed)
+        if tail:
+            transfer.persist_tail(self._cache.tail_key(held, tail), held.block_ids[whole])
 
-    def _expect(self, sequence: Sequence, match: Match, wanted: list[bytes], sources: list[Source]) -> None:
+    def _plan_load(self, sequence: Sequence, match: Match) -> LoadDecision:
+        """What to load of the blocks after the whole ones of ``match``, the half-full one at the end of what is cached
+        included."""
+        if self._transfer is None:
+            return NOTHING_TO_LOAD
+        wanted = sequence.content_keys[len(match.blocks) :]
+        decision = self._transfer.plan(len(match.blocks), wanted, sequence.num_tokens)
+        if decision.leave or decision.asks_shared:
+            return decision
+        whole = len(match.blocks) + decision.num_blocks
+        parent = sequence.content_keys[whole - 1] if whole else None
+        start, end = whole * self.block_size, sequence.num_tokens - 1
+        rest = sequence.packed(start, min(start + self.block_size, end))
+        on_device = 0 if decision.load else match.partial_tokens
+        candidates = self._cache.tail_keys(sequence.turn.cache_salt, parent, rest)
+        return self._transfer.with_tail(decision, [each for each in candidates if each.num_tokens > on_device])
+
+    def _expect(self, sequence: Sequence, match: Match, wanted: list[bytes], decision: LoadDecision) -> None:
         """Tell the accounts what is known of a turn's prompt."""
 
         def found() -> int:
             there = self._transfer.tiers.sources(wanted) if self._transfer is not None else []
-            return planned_tokens(match, there, self.block_size)
+            return max(planned_tokens(match, there, self.block_size), planned)
 
-        self._accounts.expect(sequence, match, found, planned_tokens(match, sources, self.block_size))
+        planned = planned_tokens(match, decision.load, self.block_size)
+        if decision.tail is not None:
+            planned = (len(match.blocks) + decision.num_blocks - 1) * self.block_size + decision.tail.num_tokens
+        self._accounts.expect(sequence, match, found, planned)

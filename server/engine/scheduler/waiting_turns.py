@@ -124,6 +124,7 @@ class _Level:
         self._num_left = 0
 
     def add(self, sequence: Sequence, urgency: Urgency) -> None:
+        self._shares.join(sequence.turn.tenant)
         self._due[sequence] = urgency.due
         turns = self._turns.setdefault(sequence.turn.tenant, [])
         heapq.heappush(turns, (urgency.due, urgency.order, sequence))
@@ -132,6 +133,7 @@ class _Level:
 
     def remove(self, sequence: Sequence) -> None:
         del self._due[sequence]
+        self._shares.leave(sequence.turn.tenant)
         self._num_left += 1
         if self._num_left > len(self._due) + 64:
             self._rebuild()

@@ -9,15 +9,17 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import pytest_asyncio
 from tiny_llama import VOCAB, make_tiny_llama
 
 from sessile.server.engine.client import EngineClient, EngineState
 from sessile.server.engine.engine_config import Device, Dtype, EngineConfig
+from sessile.server.engine.limits_config import LimitsConfig
 from sessile.server.engine.messages import SubmitTurn
 from sessile.server.engine.sampling_params import SamplingParams
-from sessile.sessions.errors import EngineError, RequestError
+from sessile.sessions.errors import CapacityError, EngineError, RequestError
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -123,3 +125,18 @@ async def test_an_engine_that_dies_before_it_can_speak_says_how(folder: Path, mo
     with pytest.raises(EngineError, match="exit status 1") as raised:
         await asyncio.wait_for(EngineClient(config(folder)).start(), 30)
     assert raised.value.remedy
+
+
+async def test_a_tenant_at_its_limit_is_refused_and_another_is_not(folder: Path) -> None:
+    engine = EngineClient(config(folder), limits=LimitsConfig(concurrent_turns=1))
+    await engine.start()
+    running = engine.generate(turn("first", 8))
+    await anext(running)
+    with pytest.raises(CapacityError) as refused:
+        await anext(engine.generate(turn("second", 9)))
+    assert refused.value.field == "tenant"
+    other = msgspec.structs.replace(turn("another tenant's", 9, max_tokens=2), tenant="other")
+    assert [output async for output in engine.generate(other)][-1].usage
+    await running.aclose()
+    assert [output async for output in engine.generate(turn("after", 9, max_tokens=2))][-1].usage
+    await engine.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import httpx
 import pytest
@@ -124,6 +125,7 @@ class Stage:
     draining: SessileError | None = None
     observatory: Observatory = field(default_factory=Observatory)
     gate: Gate = field(default_factory=open_gate)
+    sessions: Any = None  # for tests of sessions: a manager
 
     def check_admission(self) -> None:
         if self.draining is not None:
@@ -132,6 +134,7 @@ class Stage:
     def parts(self) -> WebParts:
         return WebParts(
             turns=self.turns,
+            sessions=self.sessions,
             engine=self.engine,
             token_bytes=WordBytes(),
             served=ServedName("tiny", frozenset({"m", "default"})),

@@ -1,0 +1,414 @@
+"""Sessions that fork, roll back, pin, wait for tools, suspend and resume, on a pool of a tenth of what they need.
+
+Each turn's tokens are compared with what the model says of its prompt alone; pool, tree and locks are counted after
+every operation. Whatever is asked for, all turns end: nothing that waits or is pinned holds what others need.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from functools import partial
+
+import pytest
+import torch
+from checksum_model import VOCAB, ChecksumModel, continuation
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from sessile.server.engine.cache_messages import (
+    CacheCall,
+    CacheRequest,
+    CacheResponse,
+    PersistPath,
+    ReleasePath,
+    ResumePath,
+    RetainOutcome,
+    RetainPath,
+    SupersedePath,
+    SuspendPath,
+)
+from sessile.server.engine.core import EngineCore
+from sessile.server.engine.engine_config import EngineConfig
+from sessile.server.engine.lower_tiers import TierSetup, open_lower_tiers
+from sessile.server.engine.messages import FinishReason, SubmitTurn, TurnOutput
+from sessile.server.engine.sampling_params import SamplingParams
+from sessile.sessions.cache.cost_model import Calibration
+from sessile.sessions.cache.retention import Retention, Verdict
+
+BLOCK = 16
+BLOCK_BYTES = 2 * BLOCK * 2 * 4
+NUM_BLOCKS = 20
+LOADING_IS_CHEAP = Calibration(prefill=(1.0, 1.0, 0.0), loads={"host": (1e-6, 1e-12)})
+OWNERS = st.integers(0, 11).map(str)
+MOST_STEPS = 5000
+
+
+class Sessions:
+    """An engine on a fake clock, and the sessions' logs as lists of tokens."""
+
+    def __init__(self, num_blocks: int = NUM_BLOCKS, host_blocks: int = 30, **config: float) -> None:
+        self.now = 1000.0
+        settings = EngineConfig(
+            kv_memory_bytes=num_blocks * BLOCK_BYTES,
+            host_memory_bytes=host_blocks * BLOCK_BYTES,
+            max_sequences=4,
+            max_batch_tokens=64,
+            **config,
+        )
+        setup = TierSetup(partial(open_lower_tiers, settings), lambda model, kv_cache, lower: LOADING_IS_CHEAP)
+        tiers = setup if host_blocks else None
+        self.core = EngineCore(settings, ChecksumModel(), torch.device("cpu"), lambda: self.now, "w", tiers)
+        if self.core._cache.transfer is not None:
+            self.core._cache.transfer._local.put = self.core._cache.transfer._load  # as fast as it can be
+        self.logs: dict[str, list[int]] = {}
+        self.open: dict[str, tuple[str, list[int]]] = {}  # turn -> owner, prompt
+        self.said: dict[str, list[int]] = {}
+        self.last: dict[str, TurnOutput] = {}
+        self._ids = itertools.count()
+
+    def submit(self, owner: str, new: list[int], max_tokens: int) -> str:
+        room = self.core.context_length - max_tokens
+        prompt = [*self.logs.get(owner, []), *new][:room]
+        turn_id = str(next(self._ids))
+        params = SamplingParams(temperature=0.0, max_tokens=max_tokens)
+        self.core.submit(
+            SubmitTurn(turn_id=turn_id, token_ids=prompt, sampling=params, owner=owner, cache_salt=self.salt(owner))
+        )
+        self.open[turn_id] = (owner, prompt)
+        self.said[turn_id] = []
+        return turn_id
+
+    def salt(self, owner: str) -> str:
+        return f"tenant {hash_of(owner) % 2}"
+
+    def step(self) -> None:
+        self.now += 0.01
+        for output in self.core.step():
+            self.said[output.turn_id] += output.token_ids
+            if output.finish_reason is not None:
+                self.end(output)
+        self.core.take_answers()
+        self.core.take_events()
+
+    def end(self, output: TurnOutput) -> None:
+        owner, prompt = self.open.pop(output.turn_id)
+        said = self.said.pop(output.turn_id)
+        assert said == continuation(prompt, len(said))
+        assert output.usage is not None
+        assert output.usage.tokens_by_source.total == output.usage.prompt_tokens == len(prompt)
+        self.last[owner] = output
+        if output.finish_reason is not FinishReason.ABORTED:
+            self.logs[owner] = [*prompt, *said]
+
+    def run(self) -> None:
+        """Until all turns have ended."""
+        for _ in range(MOST_STEPS):
+            if not self.core.has_work:
+                assert not self.open
+                return
+            self.step()
+            self.core.check_integrity()
+        raise AssertionError("the engine wedged")
+
+    def turn(self, owner: str, new: list[int], max_tokens: int = 3) -> TurnOutput:
+        self.submit(owner, new, max_tokens)
+        self.run()
+        return self.last[owner]
+
+    def ask(self, request: CacheRequest) -> CacheResponse:
+        self.core.call(CacheCall(1, request))
+        for _ in range(MOST_STEPS):
+            for answer in self.core.take_answers():
+                return answer.response
+            time.sleep(0.0002)
+        raise AssertionError("no answer")
+
+    def retain(self, owner: str, **retention) -> RetainOutcome:
+        path = self.logs.get(owner, [1])
+        wish = Retention(**retention)
+        return self.ask(RetainPath(owner=owner, token_ids=path, cache_salt=self.salt(owner), retention=wish))
+
+
+def hash_of(owner: str) -> int:
+    """Of any text, the same in each run."""
+    return sum(owner.encode())
+
+
+def prompt(length: int, seed: int) -> list[int]:
+    rng = random.Random(seed)
+    return [rng.randrange(VOCAB) for _ in range(length)]
+
+
+class CacheMachine(RuleBasedStateMachine):
+    num_blocks = NUM_BLOCKS
+    pin_budget = 0.5
+    tenant_blocks = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sessions = Sessions(
+            self.num_blocks, pin_budget=self.pin_budget, tenant_kv_bytes=self.tenant_blocks * BLOCK_BYTES
+        )
+        self.seeds = itertools.count()
+
+    def path(self, owner: str) -> dict[str, object]:
+        tokens = self.sessions.logs.get(owner, [1, 2])
+        return {"owner": owner, "token_ids": tokens, "cache_salt": self.sessions.salt(owner)}
+
+    def is_open(self, owner: str) -> bool:
+        return any(each == owner for each, _ in self.sessions.open.values())
+
+    @rule(owner=OWNERS, length=st.integers(1, 90), max_tokens=st.integers(1, 20))
+    def submit(self, owner: str, length: int, max_tokens: int) -> None:
+        if not self.is_open(owner):
+            self.sessions.submit(owner, prompt(length, next(self.seeds)), max_tokens)
+
+    @rule(count=st.integers(1, 12))
+    def steps(self, count: int) -> None:
+        for _ in range(count):
+            self.sessions.step()
+
+    @rule()
+    def all_sessions_come_back_at_once(self) -> None:
+        """vLLM #49439."""
+        for owner in list(self.sessions.logs):
+            if not self.is_open(owner):
+                self.sessions.submit(owner, prompt(5, next(self.seeds)), 3)
+
+    @precondition(lambda self: self.sessions.open)
+    @rule(data=st.data())
+    def abort(self, data: st.DataObject) -> None:
+        self.sessions.core.abort(data.draw(st.sampled_from(sorted(self.sessions.open))))
+
+    @rule(owner=OWNERS, by=st.sampled_from([2, 4, 6]))
+    def fork(self, owner: str, by: int) -> None:
+        """Of the same tenant."""
+        self.sessions.logs[str((int(owner) + by) % 12)] = list(self.sessions.logs.get(owner, []))
+
+    @rule(owner=OWNERS, share=st.floats(0, 1))
+    def roll_back(self, owner: str, share: float) -> None:
+        path = self.path(owner)
+        from_token = int(len(path["token_ids"]) * share)
+        self.sessions.ask(SupersedePath(**path, from_token=from_token))
+        if owner in self.sessions.logs and not self.is_open(owner):
+            del self.sessions.logs[owner][from_token:]
+
+    @rule(
+        owner=OWNERS,
+        ttl_s=st.none() | st.floats(0.1, 20),
+        hard=st.booleans(),
+        priority=st.integers(-2, 3),
+        idle=st.none() | st.tuples(st.floats(0, 5), st.floats(5, 500)),
+    )
+    def retain(self, owner: str, ttl_s, hard: bool, priority: int, idle) -> None:
+        outcome = self.sessions.retain(owner, ttl_s=ttl_s, hard=hard, priority=priority, expected_idle_s=idle)
+        assert outcome.verdict is Verdict.ACCEPTED or outcome.reason
+        assert outcome.pinned_tokens <= len(self.sessions.logs.get(owner, [1]))
+
+    @rule(owner=OWNERS)
+    def release(self, owner: str) -> None:
+        self.sessions.ask(ReleasePath(owner=owner))
+
+    @rule(owner=OWNERS)
+    def suspend(self, owner: str) -> None:
+        self.sessions.ask(SuspendPath(**self.path(owner)))
+
+    @rule(owner=OWNERS)
+    def persist(self, owner: str) -> None:
+        self.sessions.ask(PersistPath(**self.path(owner)))
+
+    @rule(owner=OWNERS)
+    def resume(self, owner: str) -> None:
+        estimate = self.sessions.ask(ResumePath(**self.path(owner)))
+        known = sum(estimate.tokens_by_tier.values()) + estimate.tokens_to_compute
+        assert known == len(self.path(owner)["token_ids"])
+
+    @rule(seconds=st.floats(0.1, 400))
+    def wait(self, seconds: float) -> None:
+        self.sessions.now += seconds
+
+    @invariant()
+    def integrity(self) -> None:
+        self.sessions.core.check_integrity()
+        stats = self.sessions.core.stats().cache
+        assert stats.pinned_blocks <= stats.pin_budget_blocks
+
+    def teardown(self) -> None:
+        """Everything ends, whatever is pinned, and nobody holds anything afterwards but pins."""
+        self.sessions.run()
+        stats = self.sessions.core.stats()
+        assert stats.used_blocks == stats.cache.pinned_blocks
+        self.sessions.core.close()
+
+
+class AllMayBePinned(CacheMachine):
+    """SGLang #27024: pins over the whole pool."""
+
+    pin_budget = 1.0
+
+
+class NothingMayBePinned(CacheMachine):
+    pin_budget = 0.0
+    num_blocks = 9
+
+
+class TenantsHaveQuotas(CacheMachine):
+    tenant_blocks = 6
+
+
+MACHINE = settings(max_examples=25, stateful_step_count=30, deadline=None)
+TestCacheMachine = CacheMachine.TestCase
+TestCacheMachine.settings = MACHINE
+TestAllMayBePinned = AllMayBePinned.TestCase
+TestAllMayBePinned.settings = MACHINE
+TestNothingMayBePinned = NothingMayBePinned.TestCase
+TestNothingMayBePinned.settings = MACHINE
+TestTenantsHaveQuotas = TenantsHaveQuotas.TestCase
+TestTenantsHaveQuotas.settings = MACHINE
+
+
+def test_sglang_27024_pinned_sessions_never_deadlock() -> None:
+    """Hard pins over the whole pool: a turn that needs all of it runs all the same."""
+    sessions = Sessions(20, host_blocks=0, pin_budget=1.0)
+    for owner in ("0", "2"):
+        sessions.turn(owner, prompt(140, int(owner)))
+        assert sessions.retain(owner, hard=True).pinned_tokens > 0
+    assert sessions.core.stats().cache.pinned_blocks == 18
+    assert sessions.turn("6", prompt(250, 9)).finish_reason is FinishReason.LENGTH
+    assert sessions.core.stats().cache.broken_pins > 0
+    sessions.core.close()
+
+
+def test_a_hard_pin_makes_others_wait_rather_than_go() -> None:
+    sessions = Sessions(20, host_blocks=0, pin_budget=0.5)
+    sessions.turn("0", prompt(95, 0))
+    assert sessions.retain("0", hard=True).verdict is Verdict.ACCEPTED
+    for seed in range(1, 6):
+        sessions.submit(str(seed), prompt(100, seed), 3)
+    sessions.run()
+    assert sessions.core.stats().cache.broken_pins == 0
+    assert sessions.turn("0", [1]).usage.tokens_by_source.device >= 96
+    sessions.core.close()
+
+
+def test_vllm_49439_sessions_that_all_come_back_do_not_wait_for_each_other() -> None:
+    sessions = Sessions(20, host_blocks=200)
+    owners = [str(owner) for owner in range(12)]
+    for owner in owners:
+        sessions.turn(owner, prompt(200, int(owner)))  # ten times the pool
+    for owner in owners:
+        sessions.ask(ResumePath(owner=owner, token_ids=sessions.logs[owner], cache_salt=sessions.salt(owner)))
+    for owner in owners:
+        sessions.submit(owner, prompt(5, 99), 3)
+    sessions.run()
+    reused = [sessions.last[owner].usage.tokens_by_source.cached for owner in owners]
+    assert min(reused) >= 192
+    sessions.core.close()
+
+
+@pytest.mark.parametrize("gap_s", [5.0, 60.0])
+def test_llamacpp_22756_more_agents_than_fit_come_back_from_a_lower_tier(gap_s: float) -> None:
+    """llama.cpp #22756, #22746: N + 1 agents on N slots, or a sub-agent's return, computed everything again."""
+    sessions = Sessions(26, host_blocks=200)
+    for _round in range(3):
+        for owner in ("0", "2", "4"):  # two of them fit
+            before = len(sessions.logs.get(owner, []))
+            sources = sessions.turn(
+                owner, prompt(100 if _round == 0 else 8, int(owner) + _round)
+            ).usage.tokens_by_source
+            assert sources.computed <= len(sessions.logs[owner]) - before + BLOCK
+            sessions.now += gap_s
+    sessions.core.close()
+
+
+def test_sglang_24656_superseded_branches_go_before_live_ones() -> None:
+    """SGLang #24656, vllm-mlx #766: the least recently used one was the live turn, in a tool call."""
+    sessions = Sessions(26, host_blocks=0)
+    sessions.turn("0", prompt(100, 0))  # waits for a tool, and is the oldest
+    sessions.turn("2", prompt(100, 2))
+    old = sessions.logs["2"]
+    sessions.ask(SupersedePath(owner="2", token_ids=old, from_token=0, cache_salt=sessions.salt("2")))
+    sessions.logs["2"] = []
+    sessions.turn("2", prompt(120, 3))
+    sessions.turn("4", prompt(80, 4))
+    assert sessions.turn("0", [1]).usage.tokens_by_source.device >= 102
+    assert sessions.core.stats().cache.superseded_blocks_evicted > 0
+    sessions.core.close()
+
+
+def test_trtllm_13080_a_rolled_back_conversation_gives_its_kv_back() -> None:
+    """TRT-LLM #13080: there was no way to drop the KV of a truncated conversation."""
+    sessions = Sessions(40, host_blocks=100)
+    sessions.turn("0", prompt(200, 0))
+    path = {"owner": "0", "token_ids": sessions.logs["0"], "cache_salt": sessions.salt("0")}
+    sessions.ask(SupersedePath(**path, from_token=40))
+    for seed in (1, 2):
+        sessions.turn("2", prompt(300, seed))
+        sessions.logs["2"] = []
+    stats = sessions.core.stats().cache
+    assert stats.superseded_blocks_evicted == 10
+    assert stats.demoted_blocks.get("host", 0) == stats.evicted_blocks - 10, "nobody will ask for them again"
+    sessions.core.close()
+
+
+def test_vllm_50422_the_tail_of_a_path_goes_first() -> None:
+    sessions = Sessions(26, host_blocks=0)
+    sessions.turn("0", prompt(300, 0))
+    sessions.turn("2", prompt(200, 2))
+    left = sessions.turn("0", [1]).usage.tokens_by_source.device
+    assert left and left % BLOCK == 0
+    sessions.core.close()
+
+
+def test_a_session_that_waits_for_a_tool_keeps_its_place_until_the_tool_is_overdue() -> None:
+    sessions = Sessions(26, host_blocks=0)
+    sessions.turn("0", prompt(100, 0))
+    assert sessions.retain("0", expected_idle_s=(10.0, 30.0)).verdict is Verdict.ACCEPTED
+    for seed in range(1, 5):
+        sessions.turn("2", prompt(100, seed))
+        sessions.logs["2"] = []
+    assert sessions.turn("0", [1]).usage.tokens_by_source.device == 102
+    sessions.retain("0", expected_idle_s=(10.0, 30.0))
+    sessions.now += 31.0
+    for seed in range(5, 8):
+        sessions.turn("2", prompt(100, seed))
+        sessions.logs["2"] = []
+    assert sessions.turn("0", [1]).usage.tokens_by_source.device < 102
+    sessions.core.close()
+
+
+def test_of_two_sessions_that_wait_the_later_to_return_goes_first() -> None:
+    sessions = Sessions(26, host_blocks=0)
+    sessions.turn("0", prompt(100, 0))
+    sessions.turn("2", prompt(100, 1))
+    sessions.retain("0", expected_idle_s=(10.0, 100.0))
+    sessions.retain("2", expected_idle_s=(50.0, 100.0))
+    sessions.turn("4", prompt(180, 2))
+    assert sessions.turn("0", [1], 1).usage.tokens_by_source.device == 102
+    sessions.core.close()
+
+
+def test_a_tenant_over_its_quota_gives_up_its_own_first() -> None:
+    sessions = Sessions(40, host_blocks=0, tenant_kv_bytes=10 * BLOCK_BYTES)
+    sessions.turn("1", prompt(140, 0))  # one tenant, within its quota, and the oldest
+    for seed in range(1, 6):
+        sessions.turn("2", prompt(100, seed))  # the other one
+        sessions.logs["2"] = []
+    stats = sessions.core.stats().cache
+    assert stats.over_quota_blocks_evicted == stats.evicted_blocks > 0
+    assert sessions.turn("1", [1]).usage.tokens_by_source.device == 142
+    sessions.core.close()
+
+
+def test_priorities_of_soft_pins_are_an_order() -> None:
+    sessions = Sessions(26, host_blocks=0)
+    sessions.turn("0", prompt(100, 0))
+    sessions.turn("2", prompt(100, 1))
+    sessions.retain("0", priority=2, ttl_s=1000.0)
+    sessions.retain("2", priority=1, ttl_s=1000.0)
+    sessions.turn("4", prompt(180, 2))
+    assert sessions.turn("0", [1], 1).usage.tokens_by_source.device == 102
+    sessions.core.close()
