@@ -14,11 +14,12 @@ from ...sessions.cache.radix_node import Evicted
 from ...sessions.cache.radix_tree import RadixTree
 from ...sessions.cache.tiers import Tier
 from ..model.causal_lm import CausalLM
+from .block_loads import FinishedLoad
 from .cache_events import CacheEventLog
 from .cache_messages import CacheEventKind, CacheEvents
 from .engine_config import EngineConfig
 from .kv_cache import KVCache, kv_fingerprint
-from .kv_transfer import FinishedLoad, KVTransfer
+from .kv_transfer import KVTransfer
 from .lower_tiers import TierSetup
 from .messages import CacheStats
 from .path_files import PathFiles
