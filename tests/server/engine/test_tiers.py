@@ -399,7 +399,7 @@ def test_lmcache_3855_a_read_that_hangs_does_not_hold_its_turn(tmp_path: Path, n
         engine.core.step()
         time.sleep(0.001)
     engine.core.check_integrity()
-    assert engine.complete(prompt(150)).usage.tokens_by_source.device >= 144
+    assert engine.complete(prompt(150)).usage.tokens_by_source.cached >= 144
     engine.core.close()
 
 
