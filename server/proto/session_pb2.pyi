@@ -2288,7 +2288,7 @@ class SuspendResponse(_message.Message):
 
     @_builtins.property
     def tokens_by_tier(self) -> Global___TokensByTier:
-        """Where the tokens of its log are now; those in no tier would be computed again."""
+        """How many of the log's tokens, from the first on, each tier has now; a token may be in several."""
 
     def __init__(
         self,
@@ -2307,7 +2307,7 @@ Global___SuspendResponse: _TypeAlias = SuspendResponse  # noqa: Y015
 
 @_typing.final
 class TokensByTier(_message.Message):
-    """Tokens by the fastest tier that has their KV."""
+    """Tokens by the tier that has their KV."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
