@@ -6,7 +6,7 @@ import enum
 
 import msgspec
 
-from .requests import TurnFinished
+from .requests import Miss, TurnFinished
 
 
 class WatchStarted(msgspec.Struct, frozen=True, kw_only=True, tag="started"):
@@ -44,13 +44,19 @@ class KvMoved(msgspec.Struct, frozen=True, kw_only=True, tag="kv_moved"):
     tier: str
 
 
+class Missed(msgspec.Struct, frozen=True, kw_only=True, tag="miss"):
+    """A turn computed what it need not have; told after its end."""
+
+    miss: Miss
+
+
 class EventsLost(msgspec.Struct, frozen=True, kw_only=True, tag="lost"):
     """So many events were not told: the watcher was too slow."""
 
     events: int
 
 
-Happening = WatchStarted | TurnStarted | TurnFinished | TurnFailed | KvMoved | EventsLost
+Happening = WatchStarted | TurnStarted | TurnFinished | TurnFailed | Missed | KvMoved | EventsLost
 
 
 class SessionEvent(msgspec.Struct, frozen=True, kw_only=True):

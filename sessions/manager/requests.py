@@ -343,6 +343,20 @@ class TurnFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     reasoning_tokens: int = 0
 
 
+class TurnSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn of a log. ``finished_at`` (seconds since the epoch), ``usage`` and ``finish_reason`` are None where they
+    are not known, as of a turn that came with an imported file."""
+
+    turn: int
+    input_tokens: int
+    output_tokens: int
+    num_tokens: int
+    finished_at: float | None = None
+    usage: TurnUsage | None = None
+    finish_reason: FinishReason | None = None
+    miss: Miss | None = None
+
+
 TurnDelta = TextDelta | ReasoningDelta | ToolCallStarted | ToolCallArguments | MalformedCall
 """Tokens come with text deltas alone (an empty text where they say something else). The text of a malformed call comes
 in a text delta too."""

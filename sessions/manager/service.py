@@ -28,6 +28,7 @@ from .requests import (
     Suspended,
     SuspendRequest,
     TurnEvent,
+    TurnSummary,
     WatchRequest,
 )
 
@@ -81,6 +82,8 @@ class Sessions(Protocol):
         ...
 
     async def get(self, session_id: str, tenant: str) -> SessionView: ...
+
+    async def turns(self, session_id: str, tenant: str) -> tuple[TurnSummary, ...]: ...
 
     async def list(self, request: ListSessions) -> SessionPage: ...
 

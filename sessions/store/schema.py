@@ -87,9 +87,24 @@ def _m002_keepings(database: Database) -> None:
     database.table("sessions").create_index(["head_id"], index_name="sessions_by_head")
 
 
+def _m003_accounts(database: Database) -> None:
+    """What is remembered of how entries came to be."""
+    database.table("accounts").create(
+        {
+            "entry_id": int,
+            "account": bytes,
+            "checksum": int,
+        },
+        pk="entry_id",
+        not_null={"account", "checksum"},
+        strict=True,
+    )
+
+
 _STEPS = (
     ("m001_sessions_and_entries", _m001_sessions_and_entries),
     ("m002_keepings", _m002_keepings),
+    ("m003_accounts", _m003_accounts),
 )
 SCHEMA_VERSION = len(_STEPS)
 
