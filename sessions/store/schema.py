@@ -9,6 +9,7 @@ from __future__ import annotations
 from sqlite_utils import Database, Migrations
 
 from ..errors import StoreError
+from .conversations import create_tables
 from .rows import damaged
 
 
@@ -87,7 +88,12 @@ def _m002_keepings(database: Database) -> None:
     database.table("sessions").create_index(["head_id"], index_name="sessions_by_head")
 
 
-def _m003_accounts(database: Database) -> None:
+def _m003_conversations(database: Database) -> None:
+    """Conversations that clients send whole, and the responses of the Responses API."""
+    create_tables(database)
+
+
+def _m004_accounts(database: Database) -> None:
     """What is remembered of how entries came to be."""
     database.table("accounts").create(
         {
@@ -104,7 +110,8 @@ def _m003_accounts(database: Database) -> None:
 _STEPS = (
     ("m001_sessions_and_entries", _m001_sessions_and_entries),
     ("m002_keepings", _m002_keepings),
-    ("m003_accounts", _m003_accounts),
+    ("m003_conversations", _m003_conversations),
+    ("m004_accounts", _m004_accounts),
 )
 SCHEMA_VERSION = len(_STEPS)
 
