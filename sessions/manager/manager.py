@@ -356,6 +356,7 @@ class SessionManager:
         self._publish(session, TurnStarted(version=session.version, prompt_tokens=len(prompt.token_ids)))
         expected = session.keeping.expected_output if isinstance(request, GenerateRequest) else None
         return TurnTerms(
+            tools=session.tools,
             persist=self._care.persists_turns(session),
             deadline_s=request.deadline_s,
             expected_token_ids=await self._turns.expected_tokens(expected),
