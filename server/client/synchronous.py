@@ -94,11 +94,12 @@ class SessionClient:
         tenant: str = "",
         retry: RetryPolicy | None = None,
         credentials: grpc.ChannelCredentials | None = None,
+        api_key: str | None = None,
     ) -> None:
         self._loop = _LoopThread()
 
         async def connect() -> AsyncSessionClient:  # inside the loop that will use the channel
-            return AsyncSessionClient(target, tenant=tenant, retry=retry, credentials=credentials)
+            return AsyncSessionClient(target, tenant=tenant, retry=retry, credentials=credentials, api_key=api_key)
 
         self._client = self._loop.run(connect())
 
