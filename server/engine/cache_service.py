@@ -175,7 +175,8 @@ class CacheService:
         """Write what the device has of ``path`` to where it outlives the process, then answer."""
         key = pack_tokens(path.token_ids)
         cached = self._cache.hold(path.cache_salt, key)
-        work = partial(_persist, self._transfer, cached)
+        transfer = None if isinstance(path, SuspendPath) and not path.persist else self._transfer
+        work = partial(_persist, transfer, cached)
         self._jobs.start(PathJob(call_id, work, partial(self._written, path, cached)))
 
     def _written(self, path: PersistPath | SuspendPath, cached: CachedPath, result: object) -> CacheResponse | None:
