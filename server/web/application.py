@@ -12,6 +12,7 @@ from .anthropic import errors as messages_errors
 from .anthropic.routes import messages_routes
 from .authentication import authentication
 from .cache_routes import cache_routes
+from .dashboard_routes import dashboard_routes
 from .errors import answer_http_error, answer_sessile_error, answer_unexpected
 from .inference_routes import inference_routes
 from .metrics import HttpMetrics
@@ -36,6 +37,7 @@ def create_app(parts: WebParts) -> FastAPI:
     app.include_router(session_routes(parts))
     app.include_router(status_routes(parts, metrics))
     app.include_router(cache_routes(parts))
+    app.include_router(dashboard_routes(parts))
 
     async def answer_error(request: Request, error: Exception) -> Response:
         if isinstance(error, SessileError):
