@@ -99,10 +99,18 @@ class Completions:
                 async for event in events:
                     yield event
 
+    async def count_tokens(self, request: CompletionRequest) -> int:
+        """Tokens of the prompt that ``complete`` would run; nothing is run."""
+        engine = self._turns.engine_info()
+        validation.require_completion(request, engine)
+        self._turns.require_model(request.model)
+        keys = ConversationKeys(request.tenant, request.tools, request.template_arguments)
+        return len((await self._prompt(request, keys, engine)).token_ids)
+
     async def _unkept(
         self, request: CompletionRequest, keys: ConversationKeys, prompt: _Prompt
     ) -> AsyncGenerator[CompletionEvent, None]:
-        run = await self._run(request, prompt, TurnTerms(logged_tokens=prompt.logged_tokens))
+        run = await self._run(request, prompt, TurnTerms(tools=request.tools, logged_tokens=prompt.logged_tokens))
         self._turns.observer.asked(run.turn, prompt.conversation, partial(content_of_request, request))
         yield TurnBegun(session_id="", prompt_tokens=len(prompt.token_ids))
         async with aclosing(run.deltas()) as deltas:
@@ -143,6 +151,7 @@ class Completions:
         self, request: CompletionRequest, keys: ConversationKeys, prompt: _Prompt, held: Held
     ) -> AsyncGenerator[CompletionEvent, None]:
         terms = TurnTerms(
+            tools=request.tools,
             logged_tokens=prompt.logged_tokens,
             persist=self._care.persists_turns(held.session),
             owner=held.session.session_id,
@@ -308,6 +317,7 @@ def _finished(result: TurnResult, miss: Miss | None, *, num_tokens: int) -> Turn
         miss=miss,
         tool_calls=result.message.tool_calls,
         reasoning_tokens=result.reasoning_tokens,
+        stop_string=result.stop_string,
     )
 
 

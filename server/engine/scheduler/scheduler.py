@@ -13,19 +13,20 @@ from __future__ import annotations
 
 import bisect
 import collections
-import dataclasses
 import math
 from collections.abc import Callable, Iterable
 
 from ....sessions.cache.prefix_cache import PrefixCache
 from ....sessions.cache.radix_node import Match
 from ....sessions.cache.tiers import Tier
+from ..block_loads import BlockLoad, FinishedLoad, LoadDecision
 from ..engine_config import EngineConfig
-from ..kv_transfer import BlockLoad, FinishedLoad, KVTransfer, LoadDecision
+from ..kv_transfer import KVTransfer
 from ..messages import FinishReason, Priority, QueueStats
 from ..prompt_accounts import PromptAccounts
 from ..sequence import Sequence, SequenceState
-from ..speculation.drafter import Drafter, DraftRequest
+from ..speculation.drafter import Drafter
+from .draft_planner import DraftPlanner
 from .fair_shares import FairShares
 from .in_flight import InFlightPrefixes
 from .plan import Chunk, StepPlan
@@ -58,7 +59,7 @@ class Scheduler:
         drafter: Drafter | None = None,
     ) -> None:
         self._config = config
-        self._drafter = drafter
+        self._drafts = DraftPlanner(cache, drafter, config.max_batch_tokens)
         self._cache = cache
         self._accounts = accounts
         self._blocks = TurnBlocks(cache, accounts, transfer)
@@ -132,7 +133,7 @@ class Scheduler:
         self._clear_the_way(plan, now)
         budget = StepBudget(self._config.max_batch_tokens, self._bound)
         self._plan_decodes(plan)
-        self._add_drafts(plan)
+        self._drafts.add_to(plan)
         for chunk in plan.chunks:
             budget.add_decode(chunk)
         self._plan_prefills(plan, budget, now)
@@ -157,17 +158,11 @@ class Scheduler:
             self._let_go(self._in_flight.advance(sequence, sequence.num_computed // self._blocks.block_size))
         return replaced
 
-    def accept(self, sequence: Sequence) -> bool:
-        """Note that the tokens which ``sequence`` got in a step, all but the last one, were computed in it as drafts.
-
-        Rejected drafts leave nothing: their KV is behind what is computed, and blocks reserved for them are given back.
-        Returns whether there were such blocks.
-        """
-        held = sequence.held
-        assert held is not None
-        sequence.num_computed = sequence.num_tokens - 1
-        self._charge(sequence, sequence.num_tokens)
-        return self._cache.shrink(held, sequence.num_tokens)
+    def accept(self, chunks: list[Chunk], accepted: Chunk) -> bool:
+        """Note that a turn got tokens in a step, of which all but the last were computed as drafts of ``accepted``, one
+        of the turn's ``chunks``. Returns whether it has other blocks now."""
+        self._charge(accepted.sequence, accepted.sequence.num_tokens)
+        return self._drafts.accept(chunks, accepted)
 
     def observe(self, plan: StepPlan, seconds: float) -> None:
         """The step of ``plan`` took ``seconds``: what is predicted next learns from it."""
@@ -230,32 +225,6 @@ class Scheduler:
                 forced = min(sequence.num_uncomputed - 1, spare)
                 spare -= forced
                 plan.chunks.append(Chunk(sequence, sequence.num_computed, 1 + forced))
-
-    def _add_drafts(self, plan: StepPlan) -> None:
-        """Put drafts behind the decodes of ``plan``, as far as tokens and blocks are left over for them."""
-        budget = self._config.max_batch_tokens - plan.num_tokens
-        if self._drafter is None or not plan.chunks:
-            return
-        requests = [
-            DraftRequest(chunk.sequence, max(0, chunk.sequence.num_tokens_left - 1) if chunk.reaches_end else 0)
-            for chunk in plan.chunks
-        ]
-        for index, drafts in enumerate(self._drafter.draft(requests, budget)):
-            chunk = plan.chunks[index]
-            drafts = self._fit(chunk.sequence, drafts[: min(max(0, budget), requests[index].most)])
-            if drafts:
-                plan.chunks[index] = dataclasses.replace(
-                    chunk, num_tokens=chunk.num_tokens + len(drafts), drafts=drafts
-                )
-                budget -= len(drafts)
-
-    def _fit(self, sequence: Sequence, drafts: tuple[int, ...]) -> tuple[int, ...]:
-        """Reserve the blocks of ``drafts`` too; where the pool cannot give them, only those that fit are returned."""
-        held = sequence.held
-        assert held is not None
-        if self._cache.grow(held, sequence.num_tokens + len(drafts)):
-            return drafts
-        return drafts[: len(held.block_ids) * self._cache.block_size - sequence.num_tokens]
 
     def _plan_prefills(self, plan: StepPlan, budget: StepBudget, now: float) -> None:
         """Fill what is left of the step with chunks, the most urgent first; turns start where it is their turn."""
@@ -363,6 +332,28 @@ class Scheduler:
     def _take_finished_loads(self) -> None:
         for load in self._transfer.finished() if self._transfer is not None else ():
             self._end_load(load)
+        for hanging in self._transfer.give_up() if self._transfer is not None else ():
+            self._leave_behind(hanging)
+        for returned in self._transfer.returned() if self._transfer is not None else ():
+            self._blocks.take_back(returned)
+            self._did_not_fit = None
+
+    def _leave_behind(self, load: BlockLoad) -> None:
+        """A load hangs: its turn computes what it would have brought, in other blocks, or waits for these."""
+        sequence = load.sequence
+        del self._loading[sequence]
+        fits = self._blocks.leave_behind(sequence, load)
+        if sequence.finish_reason is not None:
+            self._give_back(sequence)
+            self._forget(sequence)
+            return
+        self._note_load_s(sequence)
+        if fits:
+            self._run(sequence, sequence.num_computed, {})
+            return
+        self._give_back(sequence)
+        sequence.state, sequence.num_computed = SequenceState.WAITING, 0
+        self._wait(sequence)
 
     def _end_load(self, load: FinishedLoad) -> None:
         """What was loaded is like what was computed; the turn goes on from there."""
