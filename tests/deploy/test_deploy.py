@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from sessile.server.config import all_settings
+from sessile.server.config import CONFIG_VARIABLE, all_settings
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-VARIABLES = {setting.variable for setting in all_settings()}
+VARIABLES = {CONFIG_VARIABLE, *(setting.variable for setting in all_settings())}
 
 
 @pytest.mark.parametrize("name", ["Containerfile", "sessile.service"])
