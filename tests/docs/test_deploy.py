@@ -11,7 +11,7 @@ import pytest
 
 from sessile.server.config import CONFIG_VARIABLE, all_settings
 
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+DEPLOY = Path(__file__).resolve().parents[2] / "docs" / "deploy"
 VARIABLES = {CONFIG_VARIABLE, *(setting.variable for setting in all_settings())}
 
 
