@@ -11,6 +11,7 @@ from ...sessions.cache.tiers import Tier
 from ...sessions.cache.token_key import pack_tokens
 from ...sessions.cache.tree_view import top_of_tree
 from ...sessions.errors import SessileError
+from .block_loads import BlockLoad
 from .cache_messages import (
     CacheAnswer,
     CacheCall,
@@ -34,7 +35,7 @@ from .cache_messages import (
     SuspendPath,
 )
 from .engine_cache import EngineCache
-from .kv_transfer import BlockLoad, KVTransfer
+from .kv_transfer import KVTransfer
 from .messages import SubmitTurn
 from .path_jobs import PathJob, PathJobs, failure
 from .sampling_params import SamplingParams

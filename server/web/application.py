@@ -10,6 +10,7 @@ from starlette.responses import Response
 from ...sessions.errors import RequestError, SessileError
 from .authentication import authentication
 from .cache_routes import cache_routes
+from .dashboard_routes import dashboard_routes
 from .errors import answer_http_error, answer_sessile_error, answer_unexpected, error_response
 from .inference_routes import inference_routes
 from .metrics import HttpMetrics
@@ -33,6 +34,7 @@ def create_app(parts: WebParts) -> FastAPI:
     app.include_router(session_routes(parts))
     app.include_router(status_routes(parts, metrics))
     app.include_router(cache_routes(parts))
+    app.include_router(dashboard_routes(parts))
 
     async def answer_error(request: Request, error: Exception) -> Response:
         if isinstance(error, SessileError):
