@@ -24,6 +24,7 @@ from ...sessions.manager.requests import (
     TextDelta,
     TurnDelta,
     TurnFinished,
+    TurnSummary,
 )
 from ...sessions.messages import ToolCall
 from ..proto.requests import DEFAULT_PAGE_SIZE
@@ -262,6 +263,10 @@ class Session:
     def resume(self, **options: Unpack[ChangeOptions]) -> Resumed:
         """Begin to bring the session's KV back; says how long the next turn would wait for it."""
         return self._loop.run(self._session.resume(**options))
+
+    def turns(self, *, timeout_s: float | None = None) -> tuple[TurnSummary, ...]:
+        """The session's finished turns: what each added, and what it cost."""
+        return self._loop.run(self._session.turns(timeout_s=timeout_s))
 
     def watch(self) -> Watch:
         """What happens in the session from now on."""

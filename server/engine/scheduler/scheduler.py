@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterable
 from ....sessions.cache.prefix_cache import PrefixCache
 from ....sessions.cache.radix_node import Match
 from ....sessions.cache.tiers import Tier
+from ..block_loads import BlockLoad, FinishedLoad, LoadDecision
 from ..engine_config import EngineConfig
-from ..kv_transfer import BlockLoad, FinishedLoad, KVTransfer, LoadDecision
+from ..kv_transfer import KVTransfer
 from ..messages import FinishReason, Priority, QueueStats
 from ..prompt_accounts import PromptAccounts
 from ..sequence import Sequence, SequenceState
@@ -331,6 +332,28 @@ class Scheduler:
     def _take_finished_loads(self) -> None:
         for load in self._transfer.finished() if self._transfer is not None else ():
             self._end_load(load)
+        for hanging in self._transfer.give_up() if self._transfer is not None else ():
+            self._leave_behind(hanging)
+        for returned in self._transfer.returned() if self._transfer is not None else ():
+            self._blocks.take_back(returned)
+            self._did_not_fit = None
+
+    def _leave_behind(self, load: BlockLoad) -> None:
+        """A load hangs: its turn computes what it would have brought, in other blocks, or waits for these."""
+        sequence = load.sequence
+        del self._loading[sequence]
+        fits = self._blocks.leave_behind(sequence, load)
+        if sequence.finish_reason is not None:
+            self._give_back(sequence)
+            self._forget(sequence)
+            return
+        self._note_load_s(sequence)
+        if fits:
+            self._run(sequence, sequence.num_computed, {})
+            return
+        self._give_back(sequence)
+        sequence.state, sequence.num_computed = SequenceState.WAITING, 0
+        self._wait(sequence)
 
     def _end_load(self, load: FinishedLoad) -> None:
         """What was loaded is like what was computed; the turn goes on from there."""
