@@ -12,8 +12,6 @@ I/O thread has filled them, or has given up; then it computes the rest.
 from __future__ import annotations
 
 import bisect
-import collections
-import dataclasses
 import math
 from collections.abc import Callable, Iterable
 
@@ -25,8 +23,10 @@ from ..kv_transfer import BlockLoad, FinishedLoad, KVTransfer, LoadDecision
 from ..messages import FinishReason, Priority, QueueStats
 from ..prompt_accounts import PromptAccounts
 from ..sequence import Sequence, SequenceState
-from ..speculation.drafter import Drafter, DraftRequest
+from ..speculation.drafter import Drafter
+from .drafting import add_drafts
 from .fair_shares import FairShares
+from .giving_way import offline_victim, unfair_victim
 from .in_flight import InFlightPrefixes
 from .plan import Chunk, StepPlan
 from .queue_counts import QueueCounts
@@ -132,7 +132,8 @@ class Scheduler:
         self._clear_the_way(plan, now)
         budget = StepBudget(self._config.max_batch_tokens, self._bound)
         self._plan_decodes(plan)
-        self._add_drafts(plan)
+        if self._drafter is not None:
+            add_drafts(plan, self._drafter, self._blocks, self._config.max_batch_tokens)
         for chunk in plan.chunks:
             budget.add_decode(chunk)
         self._plan_prefills(plan, budget, now)
@@ -230,32 +231,6 @@ class Scheduler:
                 forced = min(sequence.num_uncomputed - 1, spare)
                 spare -= forced
                 plan.chunks.append(Chunk(sequence, sequence.num_computed, 1 + forced))
-
-    def _add_drafts(self, plan: StepPlan) -> None:
-        """Put drafts behind the decodes of ``plan``, as far as tokens and blocks are left over for them."""
-        budget = self._config.max_batch_tokens - plan.num_tokens
-        if self._drafter is None or not plan.chunks:
-            return
-        requests = [
-            DraftRequest(chunk.sequence, max(0, chunk.sequence.num_tokens_left - 1) if chunk.reaches_end else 0)
-            for chunk in plan.chunks
-        ]
-        for index, drafts in enumerate(self._drafter.draft(requests, budget)):
-            chunk = plan.chunks[index]
-            drafts = self._fit(chunk.sequence, drafts[: min(max(0, budget), requests[index].most)])
-            if drafts:
-                plan.chunks[index] = dataclasses.replace(
-                    chunk, num_tokens=chunk.num_tokens + len(drafts), drafts=drafts
-                )
-                budget -= len(drafts)
-
-    def _fit(self, sequence: Sequence, drafts: tuple[int, ...]) -> tuple[int, ...]:
-        """Reserve the blocks of ``drafts`` too; where the pool cannot give them, only those that fit are returned."""
-        held = sequence.held
-        assert held is not None
-        if self._cache.grow(held, sequence.num_tokens + len(drafts)):
-            return drafts
-        return drafts[: len(held.block_ids) * self._cache.block_size - sequence.num_tokens]
 
     def _plan_prefills(self, plan: StepPlan, budget: StepBudget, now: float) -> None:
         """Fill what is left of the step with chunks, the most urgent first; turns start where it is their turn."""
@@ -413,32 +388,13 @@ class Scheduler:
         waits = self._waiting.first() if self._running else None
         if waits is None:
             self._did_not_fit = self._did_not_fit if self._running or self._loading else None
-        elif waits is self._did_not_fit:
-            self._preempt_if(self._offline_victim(waits, now), plan)
-        elif not self._has_a_place:
-            self._preempt_if(self._offline_victim(waits, now) or self._unfair_victim(waits, now), plan)
-
-    def _preempt_if(self, victim: Sequence | None, plan: StepPlan) -> None:
-        if victim is not None:
-            self._preempt(victim, plan)
-
-    def _offline_victim(self, waits: Sequence, now: float) -> Sequence | None:
-        """A batch turn: it only fills what others leave."""
-        if self._waiting.urgency(waits).level >= Priority.BATCH:
-            return None
-        batch = (each for each in reversed(self._running) if self._patience.level(each, now) >= Priority.BATCH)
-        return next(batch, None)
-
-    def _unfair_victim(self, waits: Sequence, now: float) -> Sequence | None:
-        """The last turn of a tenant that runs two more than the tenant of ``waits``, and was served more."""
-        level, tenant = self._waiting.urgency(waits).level, waits.turn.tenant
-        places = collections.Counter(each.turn.tenant for each in self._running)
-        most, count = places.most_common(1)[0]
-        shares = self._shares[level]
-        if count - places[tenant] < 2 or shares.served(most) <= shares.served(tenant):
-            return None
-        theirs = (each for each in reversed(self._running) if each.turn.tenant == most)
-        return next((each for each in theirs if self._patience.level(each, now) >= level), None)
+        elif waits is self._did_not_fit or not self._has_a_place:
+            level, running = self._waiting.urgency(waits).level, self._running
+            victim = offline_victim(running, level, self._patience, now)
+            if victim is None and not self._has_a_place:
+                victim = unfair_victim(running, waits, self._shares[level], level, self._patience, now)
+            if victim is not None:
+                self._preempt(victim, plan)
 
     def _preempt(self, sequence: Sequence, plan: StepPlan) -> None:
         self._stop_running(sequence)

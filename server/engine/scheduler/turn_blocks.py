@@ -102,6 +102,14 @@ class TurnBlocks:
         assert sequence.held is not None
         return self._cache.grow(sequence.held, num_tokens)
 
+    def fit(self, sequence: Sequence, drafts: tuple[int, ...]) -> tuple[int, ...]:
+        """Reserve the blocks of ``drafts`` too; where the pool cannot give them, only those that fit are returned."""
+        held = sequence.held
+        assert held is not None
+        if self._cache.grow(held, sequence.num_tokens + len(drafts)):
+            return drafts
+        return drafts[: len(held.block_ids) * self.block_size - sequence.num_tokens]
+
     def commit(self, sequence: Sequence) -> list[int]:
         """Let others find the blocks that became full; returns which of the turn's blocks are others now."""
         held = sequence.held
