@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ _SKIPPED_FOLDERS = {
     "target",
     "vendor",
 }
+_SCRIPTS = {".js", ".mjs", ".cjs"}
+_LARGEST_SCRIPT = 1 << 20
 _TRACE_SUFFIXES = {".jsonl", ".ndjson", ".har", ".json", ".log"}
 
 
@@ -64,12 +67,18 @@ def _folder(folder: Path, exclude: list[str], found: Gathered) -> None:
     for path in _walk(folder, exclude):
         language = language_of(str(path))
         if language is not None:
-            found.sources.append((path, language))
+            if not _is_bundle(path):
+                found.sources.append((path, language))
         elif path.suffix in _TRACE_SUFFIXES:
             traces.append(path)
             found.from_folder.add(path)
     if traces:
         found.traces.append(traces)
+
+
+def _is_bundle(path: Path) -> bool:
+    """Generated scripts that other sources were packed into: nobody repairs those."""
+    return path.suffix in _SCRIPTS and (".min." in path.name or path.stat().st_size > _LARGEST_SCRIPT)
 
 
 def _walk(folder: Path, exclude: list[str]) -> Iterator[Path]:
@@ -84,9 +93,11 @@ def _walk(folder: Path, exclude: list[str]) -> Iterator[Path]:
 
 
 def read_source(path: Path) -> str:
-    """The text of a source file. Raises: UnusableInput when it is not UTF-8."""
+    """The text of a source file: UTF-8, or UTF-16 with a byte order mark. Raises: UnusableInput for anything else."""
     try:
-        return path.read_text(encoding="utf-8")
+        content = path.read_bytes()
+        marked = content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        return content.decode("utf-16" if marked else "utf-8").replace("\r\n", "\n").replace("\r", "\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UnusableInput(str(path), f"cannot be read: {error}") from error
 

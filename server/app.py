@@ -5,11 +5,12 @@ What a command needs is imported when it runs, so that ``sessile --help`` is qui
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -29,6 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["keys"]:
         return _keys(arguments[1:])
+    if arguments[:1] == ["store"]:
+        return _store(arguments[1:])
     try:
         line = parse_command_line(arguments)
         resolved = load_config(line.flags, os.environ, line.config_file)
@@ -73,13 +76,25 @@ def _run(line: CommandLine, resolved: ResolvedConfig) -> int:
 def _keys(arguments: Sequence[str]) -> int:
     from .keys_command import keys_parser, run_keys
 
-    given = keys_parser().parse_args(list(arguments))
+    return _on_data_dir(keys_parser().parse_args(list(arguments)), run_keys)
+
+
+def _store(arguments: Sequence[str]) -> int:
+    from .store_command import run_store, store_parser
+
+    return _on_data_dir(store_parser().parse_args(list(arguments)), run_store)
+
+
+def _on_data_dir(given: argparse.Namespace, run: Callable[[argparse.Namespace, Path], int]) -> int:
+    """Run a command that needs nothing but the data folder."""
     try:
         flags = {"data_dir": given.data_dir} if given.data_dir else {}
         resolved = load_config(flags, os.environ, Path(given.config) if given.config else None)
-        return run_keys(given, resolved.config.server.data_dir)
+        return run(given, resolved.config.server.data_dir)
     except ConfigError as error:
         return _complain(str(error), EXIT_USAGE)
+    except SessileError as error:
+        return _complain(str(error), EXIT_FAILED)
 
 
 def _serve(resolved: ResolvedConfig) -> int:

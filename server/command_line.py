@@ -19,7 +19,10 @@ COMMANDS = {
     "models": "list the models in the cache folder",
     "doctor": "say what was found on this machine and what is wrong with it",
 }
-APART = {"keys": "create, list and revoke API keys"}  # commands with a command line of their own
+APART = {
+    "keys": "create, list and revoke API keys",
+    "store": "copy the session store, or go back to its last good copy",
+}  # commands with a command line of their own
 _REPORTS = ("models", "doctor")  # commands that print a report and take --json
 
 

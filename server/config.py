@@ -19,7 +19,7 @@ from msgspec import Meta
 from ..sessions.errors import ConfigError
 from ..sessions.keeping import Persistence, PersistencePolicy
 from .engine.engine_config import EngineConfig
-from .engine.tenant_limits import LimitsConfig
+from .engine.limits_config import LimitsConfig
 from .identity.auth_config import AuthConfig, TlsConfig
 from .observe.config import ObserveConfig
 from .settings import ENVIRONMENT_PREFIX, Setting, settings_of, suggest

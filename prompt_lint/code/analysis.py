@@ -68,7 +68,7 @@ _NOT_PROMPTS = {
     ".json",
 }
 _WORTH_READING = re.compile(
-    r"[\"']role[\"']|\brole\s*[:=]|system|instructions|tools\s*[=:]|messages|prompt_tokens|"
+    r"[\"']role[\"']|\brole\s*[:=]|[sS]ystem|[iI]nstructions|tools\s*[=:]|messages|prompt_tokens|"
     r"input_tokens|apply_chat_template|prompt_cache_key|cache_salt|[\"']user[\"']|description"
 )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+LEAST_CHARACTERS = 500  # a slice of so many counts characters, not messages
+
 
 @dataclass(slots=True)
 class Node:
@@ -87,12 +89,13 @@ class Comprehension(Node):
 
 @dataclass(slots=True)
 class Slice(Node):
-    """`base[lower:upper]`; `from_end` when the lower bound counts from the end."""
+    """`base[lower:upper]`; `from_end` when the lower bound counts from the end, `of_characters` when by hundreds."""
 
     base: Node = field(default_factory=Node)
     from_end: bool = False
     open_ended: bool = False
     last_only: bool = False
+    of_characters: bool = False
 
 
 @dataclass(slots=True)
@@ -176,6 +179,7 @@ class Def(Node):
     body: list[Node] = field(default_factory=list)
     cached: bool = False
     owner: str | None = None
+    makes_system: bool = False  # decorated as the function of a system prompt
 
 
 @dataclass(slots=True)

@@ -22,6 +22,9 @@ _IGNORED = re.compile(
 )
 
 
+_PASSES_ON = re.compile(r"extend|append|\breturn\b|collect|to_vec|Messages:|messages:")
+
+
 @dataclass(frozen=True, slots=True)
 class Language:
     """The patterns of one language."""
@@ -147,7 +150,8 @@ def _line_hits(
             found = ("PL102", Severity.WARNING, "a date")
         if found is None or (not builds and not assigned):
             return
-    if builds and is_prompt and _writes_text(line.text, language):
+    window = found[0] == "PL402" and (builds or _PASSES_ON.search(line.text))
+    if is_prompt and (window or (builds and _writes_text(line.text, language))):
         rule, severity, what = found
         yield CodeHit(rule, severity, f"{what} reaches a prompt", _node(line))
     elif assigned:

@@ -7,6 +7,7 @@ import ast
 from . import ir
 
 _CACHES = {"cache", "lru_cache", "cached", "cached_property", "memoize", "cache_resource", "cache_data"}
+_SYSTEM = {"system_prompt", "instructions", "dynamic_prompt"}
 
 
 class _Positions:
@@ -106,8 +107,11 @@ class PythonReader:
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, owner: str | None) -> ir.Def:
         arguments = node.args
         names = [a.arg for a in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]]
-        cached = any(ir.dotted(self.expr(d)).rsplit(".", 1)[-1] in _CACHES for d in node.decorator_list)
-        return ir.Def(*self._at(node), node.name, names, self._body(node.body, None), cached, owner)
+        decorators = {ir.dotted(self.expr(d)).rsplit(".", 1)[-1] for d in node.decorator_list}
+        body = self._body(node.body, None)
+        return ir.Def(
+            *self._at(node), node.name, names, body, bool(decorators & _CACHES), owner, bool(decorators & _SYSTEM)
+        )
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         if isinstance(node, ast.Import):
@@ -219,7 +223,7 @@ class PythonReader:
             return ir.Index(*at, base, self.expr(node.slice))
         lower = node.slice.lower
         open_ended = node.slice.upper is None and node.slice.step is None
-        return ir.Slice(*at, base, _counts_from_end(lower), open_ended, _is_minus_one(lower))
+        return ir.Slice(*at, base, _counts_from_end(lower), open_ended, _is_minus_one(lower), _is_long(lower))
 
 
 def _counts_from_end(lower: ast.expr | None) -> bool:
@@ -231,6 +235,12 @@ def _counts_from_end(lower: ast.expr | None) -> bool:
 
 def _is_minus_one(lower: ast.expr | None) -> bool:
     return isinstance(lower, ast.UnaryOp) and isinstance(lower.operand, ast.Constant) and lower.operand.value == 1
+
+
+def _is_long(lower: ast.expr | None) -> bool:
+    """`-9000`: no window of messages is as long."""
+    value = lower.operand if isinstance(lower, ast.UnaryOp) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, int) and value.value >= ir.LEAST_CHARACTERS
 
 
 def _names(target: ast.expr) -> list[str]:

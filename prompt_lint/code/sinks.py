@@ -34,6 +34,9 @@ LLM_CALL = re.compile(
     r"generate_content|generateContent|invoke|ainvoke|complete|acomplete|converse|converseStream|ask|"
     r"predict|send_message|sendMessage|respond|call_llm|callLLM|query_llm|run)$"
 )
+POSITIONAL_CALL = re.compile(
+    r"(?:^|\.)a?(?:invoke|stream|chat|complete|generate|predict|generate_content|generateContent|batch)$"
+)
 SYSTEM_NAME = re.compile(
     r"^_?(?:\w*_)?(?:system|sys|developer)_?(?:prompt|message|instructions?|text|msg|content)s?$|"
     r"^(?:build|get|make|create|render|compose|format)?_?[sS]ystem_?(?:Prompt|Message|Instructions?|"

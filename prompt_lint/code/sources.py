@@ -17,17 +17,18 @@ _CLOCK = re.compile(
 _DATE = re.compile(r"(?:^|\.)date\.today$|(?:^|\.)(?:datetime\.)?today$|(?:^|\.)(?:get_today|getToday|today_str)$")
 _RANDOM_ID = re.compile(
     r"(?:^|\.)(?:uuid[1345678]?|uuidv?[1-8]|uuid\.v[1-8]|randomUUID|nanoid|ulid|new_ulid|cuid2?|"
-    r"token_hex|token_urlsafe|token_bytes|randbytes|objectid|ObjectId|getpid)$"
+    r"token_hex|token_urlsafe|token_bytes|randbytes|objectid|ObjectId|getpid|ksuid|mkdtemp|mkdtempSync|mktemp|"
+    r"NamedTemporaryFile|TemporaryDirectory)$"
     r"|^(?:secrets\.\w+|random\.(?:random|randint|randrange|getrandbits|uniform)|Math\.random|"
     r"os\.urandom|crypto\.randomBytes|id|shortuuid\.\w+)$"
 )
 _SAMPLE = re.compile(
-    r"^(?:random|np\.random|numpy\.random|rng)\.(?:sample|choices?|shuffle|permutation)$|"
+    r"(?:^|\.)(?:random|_?rng|\w*_rng)\.(?:sample|choices?|shuffle|permutation)$|"
     r"^_?\.?(?:sampleSize|shuffle)$|(?:^|\.)(?:sampleSize)$"
 )
 _LISTING = re.compile(
     r"^(?:os\.(?:listdir|scandir|walk)|glob\.i?glob|glob\.sync|fs\.readdirSync|fs\.readdir|"
-    r"fs\.promises\.readdir|readdir|readdirSync|fsp\.readdir|listdir)$|\.(?:iterdir|rglob)$"
+    r"fs\.promises\.readdir|readdir|readdirSync|fsp\.readdir|listdir)$|\.(?:iterdir|rglob|glob)$"
 )
 _COMPLETION = re.compile(r"(?:^|\.)(?:as_completed|imap_unordered)$")
 _FIXED = re.compile(
@@ -95,7 +96,10 @@ USER_FIELD = re.compile(
     re.IGNORECASE,
 )
 FUNCTION_LIKE = re.compile(r"^(?:fn|func|function|callable|callback|handler|method|cls)$")
-_RECEIVER_ORDER = re.compile(r"\.(?:glob)$")
+_SEEDED = {"Random", "default_rng", "RandomState", "seedrandom", "PRNGKey", "Generator"}
+_ALPHABET = re.compile(
+    r"^(?:string\.)?(?:ascii_\w+|digits|hexdigits|printable)$|alphabet|charset|letters|chars$", re.IGNORECASE
+)
 
 
 def kind_of_call(name: str, call: ir.Call, imports: dict[str, str]) -> Kind | None:
@@ -149,12 +153,36 @@ def refined_clock(method: str, call: ir.Call | None) -> Kind | None:
     if method == "split" and call and call.args and isinstance(call.args[0], ir.Const) and call.args[0].text == "T":
         return Kind.DATE
     if method in ("strftime", "format", "toFormat", "formatted", "isoformat") and call and call.args:
-        spec = call.args[0]
-        if "date" in ir.dotted(spec).lower():
-            return Kind.DATE
-        if isinstance(spec, ir.Const) and spec.text:
-            return Kind.CLOCK if _TIME_CODES.search(spec.text) else Kind.DATE
+        return _of_format(call.args)
     return None
+
+
+def _of_format(args: list[ir.Node]) -> Kind | None:
+    """What a format prints of a clock: `now.format("HH:mm")`, `format(new Date(), "yyyy-MM-dd")`."""
+    spec = next((a.text for a in args if isinstance(a, ir.Const) and a.text), None)
+    if spec is not None:
+        return Kind.CLOCK if _TIME_CODES.search(spec) else Kind.DATE
+    named = [ir.dotted(a).lower() for a in args if not isinstance(a, ir.Call)]
+    return Kind.DATE if any("date" in name for name in named) else None
+
+
+def draws_characters(call: ir.Call) -> bool:
+    """`random.choices(string.ascii_letters, k=8)`: an id is drawn, not examples."""
+    first = call.args[0] if call.args else None
+    if isinstance(first, ir.Sum):
+        first = first.left
+    return isinstance(first, ir.Const) or bool(first and _ALPHABET.search(ir.dotted(first)))
+
+
+def is_seeded_generator(node: ir.Node) -> bool:
+    """`random.Random(7)`: a generator that gives the same values each time."""
+    return isinstance(node, ir.Call) and bool(node.args) and ir.dotted(node.func).rsplit(".", 1)[-1] in _SEEDED
+
+
+def is_bounded_window(node: ir.Node, target: str) -> bool:
+    """`history = deque(maxlen=20)`: the oldest messages fall out by themselves."""
+    bounded = isinstance(node, ir.Call) and "maxlen" in node.kwargs and ir.dotted(node.func).endswith("deque")
+    return bounded and bool(MESSAGES_LIKE.match(target.rsplit(".", 1)[-1]))
 
 
 def has_time(spec: str) -> bool:

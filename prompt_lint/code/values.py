@@ -102,6 +102,11 @@ class Value:
         """The value with no other origins than these."""
         return replace(self, pieces=tuple(p for p in self.pieces if not isinstance(p, Mark) or p.kind in kinds))
 
+    def of_kind(self, old: Kind, new: Kind) -> Value:
+        """The value with the origins of one kind turned into another kind."""
+        pieces = tuple(replace(p, kind=new) if isinstance(p, Mark) and p.kind is old else p for p in self.pieces)
+        return replace(self, pieces=pieces, definition=None, text=None)
+
     def marked(self, kind: Kind, node: ir.Node) -> Value:
         """The value with one more origin, unless it has it."""
         if any(m.kind is kind and m.origin is node for m in self.marks):
@@ -141,6 +146,16 @@ def merged(parts: list[Value], site: ir.Node) -> Value:
         return joined
     pieces = tuple(
         replace(p, site=site) if isinstance(p, Mark) and p.kind not in SITED_KINDS else p for p in joined.pieces
+    )
+    return replace(joined, pieces=pieces)
+
+
+def strung(parts: list[Value], site: ir.Node) -> Value:
+    """Texts that are strung together at `site`; an origin that is part of a text already stays where it became one."""
+    joined = union(*parts)
+    pieces = tuple(
+        replace(p, site=site) if isinstance(p, Mark) and p.site is p.origin and p.kind not in SITED_KINDS else p
+        for p in joined.pieces
     )
     return replace(joined, pieces=pieces)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 
 _REACH = 72
@@ -20,17 +21,28 @@ class Span:
 def match_at(pattern: re.Pattern[str], text: str, position: int, reach: int = _REACH) -> Span | None:
     """The match of `pattern` that covers `position` (or ends right there), searched on the text around it."""
     start = max(0, position - reach)
-    window = text[start : position + reach]
+    window = _plain_digits(text[start : position + reach])
     here = position - start
     touching = None
     for match in pattern.finditer(window):
         if match.start() <= here < match.end():
-            return Span(start + match.start(), start + match.end(), match.group())
+            return _span(text, start + match.start(), start + match.end())
         if match.end() == here:
-            touching = Span(start + match.start(), start + match.end(), match.group())
+            touching = _span(text, start + match.start(), start + match.end())
         if match.start() > here:
             break
     return touching
+
+
+def _span(text: str, start: int, end: int) -> Span:
+    return Span(start, end, text[start:end])
+
+
+def _plain_digits(text: str) -> str:
+    """Digits of every script as 0 to 9; the length stays."""
+    if text.isascii():
+        return text
+    return "".join(str(unicodedata.digit(c)) if c.isdecimal() and not c.isascii() else c for c in text)
 
 
 def both_at(

@@ -39,6 +39,7 @@ def _any(words: str) -> str:
 _MONTH = f"(?:{_any(_MONTHS)}|{_any(_ABBREVIATIONS)})\\b\\.?"
 _DAY_NAME = f"{_any(_DAYS)}\\b\\.?"
 _YEAR = r"(?:19|20)\d\d"
+_WORD = r"[^\W\d_]{3,12}"  # a month in a language that is not listed, where a day and a year stand around it
 _DAY_NUMBER = r"\d{1,2}(?:st|nd|rd|th|er|\.|º)?"
 
 _DATE = "|".join(
@@ -48,6 +49,7 @@ _DATE = "|".join(
         rf"\b(?:0?[1-9]|1[0-2])/(?:[012]?\d|3[01])/(?:{_YEAR}|\d\d)\b",
         rf"\b{_DAY_NUMBER} (?:de |of )?{_MONTH}(?:,? (?:de |of )?{_YEAR})?",
         rf"\b{_MONTH} {_DAY_NUMBER}(?:,? {_YEAR}\b)?",
+        rf"\b{_DAY_NUMBER} {_WORD},? {_YEAR}\b",
         rf"\b{_YEAR}年\d{{1,2}}月\d{{1,2}}日",
         r"\d{1,2}月\d{1,2}日",
         rf"{_YEAR}년 ?\d{{1,2}}월 ?\d{{1,2}}일",
@@ -66,12 +68,13 @@ _CLOCK = "|".join(
         r"(?:오전|오후) ?\d{1,2}시(?: ?\d{1,2}분)?",
     )
 )
+_DOTTED_CLOCK = r"\b(?:[01]\d|2[0-3])\.[0-5]\d(?:\.[0-6]\d)?\b"  # only behind a date
 _ZONE = r"(?: ?(?:Z|UTC|GMT|[A-Z]{3,4}|[+-]\d\d:?\d\d)\b)?"
 _GLUE = r"(?:[T ,]|, | at | um | à | a las | às |@| - | \()?"
 _WITH_DAY = rf"(?:\b{_DAY_NAME},? ?(?:den |the |le |el )?)?"
 
 _FLAGS = re.IGNORECASE
-DATE_TIME = re.compile(rf"{_WITH_DAY}(?:{_DATE}){_GLUE}(?:{_CLOCK}){_ZONE}", _FLAGS)
+DATE_TIME = re.compile(rf"{_WITH_DAY}(?:{_DATE}){_GLUE}(?:{_CLOCK}|{_DOTTED_CLOCK}){_ZONE}", _FLAGS)
 COMPACT_STAMP = re.compile(
     rf"\b{_YEAR}(?:0[1-9]|1[0-2])(?:[012]\d|3[01])[T_-]?(?:[01]\d|2[0-3])[0-5]\d(?:[0-5]\d)?Z?\b"
 )

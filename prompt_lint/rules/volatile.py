@@ -129,6 +129,8 @@ class Counter:
         line = brk.text.lines[0].text
         if numbers.COUNTER_WORDS.search(line):
             return True
+        if _env_label(brk.text):
+            return False
         first, second = (numbers.value_of(span.text) for span in found)
         moves = first is not None and second is not None and first != second
         return brk.scope is Scope.LINEAGE and moves and is_scalar(brk, found)

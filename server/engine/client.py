@@ -46,6 +46,7 @@ from .cache_messages import (
 )
 from .child import EngineChild
 from .engine_config import EngineConfig
+from .limits_config import LimitsConfig
 from .messages import (
     AbortTurn,
     Alive,
@@ -62,7 +63,7 @@ from .messages import (
     TurnOutputs,
 )
 from .quarantine import Quarantine
-from .tenant_limits import LimitsConfig, TenantLimits
+from .tenant_limits import TenantLimits
 from .turn_watch import TurnListener, observed
 from .watchdog import Watchdog
 

@@ -4,27 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Annotated
-
-import msgspec
-from msgspec import Meta
 
 from ...sessions.errors import CapacityError
+from .limits_config import LimitsConfig
 from .messages import SubmitTurn, TurnUsage
 
 MINUTE_S = 60.0
 SLOT_RETRY_S = 1.0  # when a turn of a tenant may end is not known
-
-
-class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Limits of each tenant. 0: none."""
-
-    concurrent_turns: Annotated[int, Meta(ge=0, description="turns of a tenant at once; 0: any number")] = 0
-    turns_per_minute: Annotated[int, Meta(ge=0, description="turns of a tenant in a minute; 0: any number")] = 0
-    tokens_per_minute: Annotated[
-        int,
-        Meta(ge=0, description="tokens computed for a tenant in a minute, cached ones are free; 0: any number"),
-    ] = 0
 
 
 @dataclasses.dataclass(slots=True)

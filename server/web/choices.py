@@ -9,20 +9,18 @@ import msgspec
 from starlette.types import Send
 
 from ...sessions.errors import SessileError
-from ...sessions.manager.requests import TurnDelta, TurnEvent, TurnFinished
-from .errors import error_body
+from ...sessions.manager.requests import CompletionEvent, TurnBegun, TurnDelta, TurnEvent, TurnFinished
 from .metrics import TurnMeter
 from .turn_answer import TurnAnswer, refuse_aborted
-from .writers import DONE, TurnWriter
+from .writers import ChoiceWriter
 
-_encode = msgspec.json.Encoder().encode
 _AHEAD = 256  # events that may wait for a slow client, of all turns together
 
 Numbered = tuple[int, TurnEvent]
 """An event, and which of the turns it is of."""
 
 
-async def merged(turns: Sequence[AsyncIterator[TurnEvent]]) -> AsyncGenerator[Numbered, None]:
+async def merged(turns: Sequence[AsyncIterator[CompletionEvent]]) -> AsyncGenerator[Numbered, None]:
     """The events of ``turns`` as they come. The first error of one ends all; so does closing this."""
     events: asyncio.Queue[Numbered | SessileError | None] = asyncio.Queue(_AHEAD)
     readers = [asyncio.ensure_future(_read(number, turn, events)) for number, turn in enumerate(turns)]
@@ -44,11 +42,12 @@ async def merged(turns: Sequence[AsyncIterator[TurnEvent]]) -> AsyncGenerator[Nu
 
 
 async def _read(
-    number: int, turn: AsyncIterator[TurnEvent], events: asyncio.Queue[Numbered | SessileError | None]
+    number: int, turn: AsyncIterator[CompletionEvent], events: asyncio.Queue[Numbered | SessileError | None]
 ) -> None:
     try:
         async for event in turn:
-            await events.put((number, event))
+            if not isinstance(event, TurnBegun):  # each choice is a conversation of its own
+                await events.put((number, event))
     except SessileError as error:
         await events.put(error)
     finally:
@@ -63,7 +62,7 @@ class _ChoicesAnswer(TurnAnswer[Numbered]):
     def __init__(
         self,
         events: AsyncIterator[Numbered],
-        writers: Sequence[TurnWriter],
+        writers: Sequence[ChoiceWriter],
         meter: TurnMeter,
         headers: Mapping[str, str],
     ) -> None:
@@ -121,7 +120,7 @@ class StreamedChoices(_ChoicesAnswer):
             last = self._writers[0].done(self._all_finished())
         except SessileError as error:
             self._meter.failed(error)
-            last = b"data: " + _encode(error_body(error)) + b"\n\n" + DONE
+            last = self._writers[0].failed(error)
         await send({"type": "http.response.body", "body": last, "more_body": False})
 
 

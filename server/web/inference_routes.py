@@ -22,7 +22,7 @@ from .parts import WebParts
 from .tenant import tenant_of
 from .turn_answer import StreamedTurn, WholeTurn
 from .turn_requests import chat_request, completion_request, ignored_fields, num_choices, of_choice
-from .writers import ChatWriter, CompletionWriter, TurnHead, TurnWriter
+from .writers import ChatWriter, ChoiceWriter, CompletionWriter, TurnHead
 
 Tenant = Annotated[str, Depends(tenant_of)]
 _Body = TypeVar("_Body", ChatBody, CompletionBody)
@@ -72,7 +72,7 @@ class _Endpoint:
         tenant: str,
         translate: Callable[[_Body, str], CompletionRequest],
         id_prefix: str,
-        writer_class: Callable[..., TurnWriter],
+        writer_class: Callable[..., ChoiceWriter],
     ) -> Response:
         """Read, check and start the turn. Raises SessileError before it has started."""
         parts = self._parts

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...sessions.manager.requests import CompletionRequest, TurnEvent
+from ...sessions.manager.requests import CompletionEvent, CompletionRequest
 from ...sessions.manager.service import Sessions
 from ..engine.cache_messages import CacheView
 from ..engine.client import EngineState
@@ -26,8 +26,8 @@ class Turns(Protocol):
         """Raise RequestError naming ``field`` unless ``grammar`` can be used."""
         ...
 
-    def complete(self, request: CompletionRequest) -> AsyncIterator[TurnEvent]:
-        """A turn without a session. Closing the iterator aborts it."""
+    def complete(self, request: CompletionRequest) -> AsyncIterator[CompletionEvent]:
+        """A turn of a client that names no session. Closing the iterator aborts it."""
         ...
 
 

@@ -10,19 +10,24 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Generic, TypeVar
 
-import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ...sessions.errors import EngineError, SessileError
-from ...sessions.manager.requests import TextDelta, TurnDelta, TurnEvent, TurnFinished
-from .errors import error_body
+from ...sessions.manager.requests import (
+    CompletionEvent,
+    TextDelta,
+    TurnBegun,
+    TurnDelta,
+    TurnEvent,
+    TurnFinished,
+)
 from .metrics import TurnMeter
-from .writers import DONE, TurnWriter
+from .writers import TurnWriter
 
 logger = logging.getLogger(__name__)
+SESSION_HEADER = "x-sessile-session"
 _Event = TypeVar("_Event")
-_encode = msgspec.json.Encoder().encode
 
 
 class TurnAnswer(Response, Generic[_Event]):
@@ -71,14 +76,25 @@ class TurnAnswer(Response, Generic[_Event]):
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
 
 
-class _OneTurn(TurnAnswer[TurnEvent]):
+class _OneTurn(TurnAnswer[CompletionEvent]):
     """The answer of one turn, which ``writer`` writes."""
 
     def __init__(
-        self, events: AsyncIterator[TurnEvent], writer: TurnWriter, meter: TurnMeter, headers: Mapping[str, str]
+        self, events: AsyncIterator[CompletionEvent], writer: TurnWriter, meter: TurnMeter, headers: Mapping[str, str]
     ) -> None:
         super().__init__(events, meter, headers)
         self._writer = writer
+
+    async def _first(self, events: AsyncIterator[CompletionEvent]) -> TurnEvent:
+        """The first event that says something; the one before it names the session."""
+        event = await anext(events)
+        if isinstance(event, TurnBegun):
+            if event.session_id:
+                self.headers[SESSION_HEADER] = event.session_id
+            self._writer.begun(event)
+            event = await anext(events)
+        assert not isinstance(event, TurnBegun)
+        return event
 
 
 class StreamedTurn(_OneTurn):
@@ -86,8 +102,8 @@ class StreamedTurn(_OneTurn):
 
     media_type = "text/event-stream"
 
-    async def _answer(self, events: AsyncIterator[TurnEvent], send: Send) -> None:
-        event = await anext(events)
+    async def _answer(self, events: AsyncIterator[CompletionEvent], send: Send) -> None:
+        event = await self._first(events)
         await self._start(send)
         opening = self._writer.opening()
         try:
@@ -97,13 +113,13 @@ class StreamedTurn(_OneTurn):
                 if piece:
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
                     opening = b""
-                event = await anext(events)
+                event = await _next(events)
             refuse_aborted(event)
             self._meter.finished(event)
             last = opening + self._writer.ended(event) + self._writer.done(event)
         except SessileError as error:
             self._meter.failed(error)
-            last = opening + b"data: " + _encode(error_body(error)) + b"\n\n" + DONE
+            last = opening + self._writer.failed(error)
         await send({"type": "http.response.body", "body": last, "more_body": False})
 
 
@@ -112,18 +128,24 @@ class WholeTurn(_OneTurn):
 
     media_type = "application/json"
 
-    async def _answer(self, events: AsyncIterator[TurnEvent], send: Send) -> None:
+    async def _answer(self, events: AsyncIterator[CompletionEvent], send: Send) -> None:
         deltas: list[TurnDelta] = []
-        event = await anext(events)
+        event = await self._first(events)
         while not isinstance(event, TurnFinished):
             self._count(event)
             deltas.append(event)
-            event = await anext(events)
+            event = await _next(events)
         refuse_aborted(event)
         self._meter.finished(event)
-        body = self._writer.whole([self._writer.choice(deltas, event)], event)
+        body = self._writer.answer(deltas, event)
         await self._start(send)
         await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+async def _next(events: AsyncIterator[CompletionEvent]) -> TurnEvent:
+    event = await anext(events)
+    assert not isinstance(event, TurnBegun)
+    return event
 
 
 def refuse_aborted(finished: TurnFinished) -> None:

@@ -14,7 +14,8 @@ from typing import Protocol
 
 import msgspec
 
-from ...sessions.manager.requests import TextDelta, TurnDelta, TurnFinished
+from ...sessions.errors import SessileError
+from ...sessions.manager.requests import TextDelta, TurnBegun, TurnDelta, TurnFinished
 from ..engine.messages import FinishReason, TokenLogprobs
 from ..text.tool_calls import MalformedCall, ReasoningDelta, ToolCallArguments, ToolCallStarted
 from .answers import (
@@ -36,6 +37,7 @@ from .answers import (
     Usage,
     usage_of,
 )
+from .errors import error_body
 
 _encode = msgspec.json.Encoder().encode
 DONE = b"data: [DONE]\n\n"
@@ -69,6 +71,10 @@ class TurnHead:
 class TurnWriter(Protocol):
     """Bytes of one answer. ``delta`` may be empty bytes: nothing to send yet."""
 
+    def begun(self, begun: TurnBegun) -> None:
+        """Take note of what is known before the first delta."""
+        ...
+
     def opening(self) -> bytes:
         """What comes before the first delta of a stream."""
         ...
@@ -84,6 +90,18 @@ class TurnWriter(Protocol):
     def done(self, finished: TurnFinished) -> bytes:
         """What comes at the end of a stream, with the usage if it is wanted."""
         ...
+
+    def failed(self, error: SessileError) -> bytes:
+        """The last events of a stream that breaks off."""
+        ...
+
+    def answer(self, deltas: Sequence[TurnDelta], finished: TurnFinished) -> bytes:
+        """The answer as one JSON object."""
+        ...
+
+
+class ChoiceWriter(TurnWriter, Protocol):
+    """Bytes of an answer that may be one of several choices."""
 
     def choice(self, deltas: Sequence[TurnDelta], finished: TurnFinished) -> ChatChoice | TextChoice:
         """The answer as a part of a JSON object."""
@@ -111,6 +129,12 @@ class _StreamWriter:
         }
         self._start = b"data: " + _encode(start)[:-1] + b',"choices":['
         self._end = b',"usage":null}\n\n' if head.include_usage else b"}\n\n"
+
+    def begun(self, begun: TurnBegun) -> None:
+        """Nothing of it is told in OpenAI's chunks."""
+
+    def failed(self, error: SessileError) -> bytes:
+        return b"data: " + _encode(error_body(error)) + b"\n\n" + DONE
 
     def _chunk(self, choice: bytes) -> bytes:
         return self._start + choice + b"]" + self._end
@@ -172,6 +196,9 @@ class ChatWriter(_StreamWriter):
             finish_reason=finish_word(finished),
         )
 
+    def answer(self, deltas: Sequence[TurnDelta], finished: TurnFinished) -> bytes:
+        return self.whole([self.choice(deltas, finished)], finished)
+
     def whole(self, choices: Sequence[ChatChoice | TextChoice], finished: TurnFinished) -> bytes:
         head = self._head
         return _encode(
@@ -225,6 +252,9 @@ class CompletionWriter(_StreamWriter):
             logprobs=self._logprobs(texts) if self._head.want_logprobs else None,
             finish_reason=finish_word(finished),
         )
+
+    def answer(self, deltas: Sequence[TurnDelta], finished: TurnFinished) -> bytes:
+        return self.whole([self.choice(deltas, finished)], finished)
 
     def whole(self, choices: Sequence[ChatChoice | TextChoice], finished: TurnFinished) -> bytes:
         head = self._head

@@ -1,8 +1,8 @@
-"""Turns without a session: what stateless clients send, with the exact tokens of their earlier turns."""
+"""Turns of clients that know no session: each request brings all of a conversation, or a text that nobody keeps."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 
@@ -10,36 +10,78 @@ import msgspec
 
 from ...server.engine.messages import EngineReady
 from ..errors import ContextOverflow, RequestError
+from ..keeping import NOTHING_SAID, Keeping
 from ..messages import Message, Role
+from ..session import EntryKind, NewEntry, Place, Session, tokens_in
+from ..store import Change, SessionStore
 from . import validation
+from .conversations import Conversations, Held, Origin
+from .events import Happening, TurnStarted, failure_of
+from .kv_care import KvCare
+from .ports import Clock
 from .replay import ConversationKeys, Key, ReplayMemory
-from .requests import CompletionRequest, MessagesInput, Miss, TextInput, TokenIdsInput, TurnEvent, TurnFinished
+from .requests import (
+    CompletionEvent,
+    CompletionRequest,
+    ConversationEnd,
+    MessagesInput,
+    Miss,
+    TextInput,
+    TokenIdsInput,
+    TurnBegun,
+    TurnFinished,
+)
 from .running import RunningWork
-from .turn import TurnResult
+from .turn import TurnResult, TurnRun
 from .turn_content import content_of_request
 from .turns import Turns, TurnTerms, computed_before
 
+Publish = Callable[[Session, Happening], None]
+
 
 class _Prompt(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt's tokens; for a conversation also its key, and the key of the remembered one it grew out of."""
+    """A prompt's tokens. For a conversation also its key, that of the remembered one it grew out of, the session that
+    holds the beginning, how many tokens that is, and the messages that are new."""
 
     token_ids: list[int]
     key: Key | None = None
     grew_from: Key | None = None
     logged_tokens: int = 0
     conversation: str = ""
+    origin: Origin | None = None
+    new: Sequence[Message] = ()
+
+    @property
+    def new_token_ids(self) -> list[int]:
+        return self.token_ids if self.origin is None else self.token_ids[self.origin.place.num_tokens :]
 
 
 class Completions:
-    """Runs turns that no session keeps. What conversations said is remembered in memory, in tokens."""
+    """Runs turns without a session of the client's. A conversation becomes a session, or advances the one that holds
+    its beginning; its tokens are also remembered in memory, whether it is kept or not."""
 
-    def __init__(self, turns: Turns, replay: ReplayMemory) -> None:
+    def __init__(
+        self,
+        turns: Turns,
+        replay: ReplayMemory,
+        store: SessionStore,
+        running: RunningWork,
+        care: KvCare,
+        clock: Clock,
+        publish: Publish,
+    ) -> None:
         self._turns = turns
         self._replay = replay
+        self._store = store
+        self._running = running
+        self._care = care
+        self._clock = clock
+        self._publish = publish
+        self.conversations = Conversations(store, running, clock)
 
-    async def complete(self, request: CompletionRequest, running: RunningWork) -> AsyncGenerator[TurnEvent, None]:
-        """The turn's deltas and its end."""
-        with running.admitted():
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[CompletionEvent, None]:
+        """The turn's session if it has one, its deltas and its end."""
+        with self._running.admitted():
             engine = self._turns.engine_info()
             validation.require_completion(request, engine)
             self._turns.require_model(request.model)
@@ -51,21 +93,119 @@ class Completions:
                 error.field = error.field or _field(request)
                 raise
             validation.require_room(len(prompt.token_ids), request.sampling.max_tokens, engine, _field(request))
-            bound = await self._turns.with_required_calls(prompt.token_ids, request, request.tools)
-            reading = (
-                self._turns.plain_reading(bound)
-                if prompt.key is None
-                else self._turns.message_reading(prompt.token_ids, bound, request.tools)
-            )
-            run = self._turns.run(prompt.token_ids, bound, reading, TurnTerms(logged_tokens=prompt.logged_tokens))
-            observer = self._turns.observer
-            observer.asked(run.turn, prompt.conversation, partial(content_of_request, request))
+            kept = prompt.key is not None and request.keep
+            turn = self._kept(request, keys, prompt) if kept else self._unkept(request, keys, prompt)
+            async with aclosing(turn) as events:
+                async for event in events:
+                    yield event
+
+    async def _unkept(
+        self, request: CompletionRequest, keys: ConversationKeys, prompt: _Prompt
+    ) -> AsyncGenerator[CompletionEvent, None]:
+        run = await self._run(request, prompt, TurnTerms(logged_tokens=prompt.logged_tokens))
+        self._turns.observer.asked(run.turn, prompt.conversation, partial(content_of_request, request))
+        yield TurnBegun(session_id="", prompt_tokens=len(prompt.token_ids))
+        async with aclosing(run.deltas()) as deltas:
+            async for delta in deltas:
+                yield delta
+        self._remember(request, keys, prompt, run.result)
+        miss = self._turns.observer.miss_of(run.turn.turn_id)
+        yield _finished(run.result, miss, num_tokens=len(prompt.token_ids) + len(run.result.token_ids))
+
+    async def _kept(
+        self, request: CompletionRequest, keys: ConversationKeys, prompt: _Prompt
+    ) -> AsyncGenerator[CompletionEvent, None]:
+        identity = self._turns.identity(self._turns.engine_info())
+        keeping = (
+            NOTHING_SAID if request.retain is None else NOTHING_SAID.with_hint(request.retain, 0, now=self._clock())
+        )
+        fresh = self.conversations.fresh(request.tenant, request.tools, identity, keeping)
+        finished: TurnFinished | None = None
+        async with self.conversations.held(prompt.origin, fresh, request.session_id) as held:
+            if prompt.origin is not None and held.base_version == 0:
+                self._turns.observer.forked(held.session.session_id, prompt.origin.session.session_id)
+            self._care.turn_begins(held.session, MessagesInput(tuple(prompt.new)))
+            self._publish(held.session, TurnStarted(version=held.session.version, prompt_tokens=len(prompt.token_ids)))
+            try:
+                async with aclosing(self._run_kept(request, keys, prompt, held)) as events:
+                    async for event in events:
+                        if isinstance(event, TurnFinished):
+                            finished = event
+                        else:
+                            yield event
+            except BaseException as error:
+                self._publish(held.session, failure_of(error))
+                raise
+        if finished is not None:
+            yield finished
+
+    async def _run_kept(
+        self, request: CompletionRequest, keys: ConversationKeys, prompt: _Prompt, held: Held
+    ) -> AsyncGenerator[CompletionEvent, None]:
+        terms = TurnTerms(
+            logged_tokens=prompt.logged_tokens,
+            persist=self._care.persists_turns(held.session),
+            owner=held.session.session_id,
+        )
+        run = await self._run(request, prompt, terms)
+        self._turns.observer.asked(run.turn, held.session.session_id, partial(content_of_request, request))
+        yield TurnBegun(session_id=held.session.session_id, prompt_tokens=len(prompt.token_ids))
+        try:
             async with aclosing(run.deltas()) as deltas:
                 async for delta in deltas:
                     yield delta
-            self._remember(request, keys, prompt, run.result)
-            miss = observer.miss_of(run.turn.turn_id)
-            yield _finished(prompt, run.result, miss)
+        finally:
+            held.is_ending()
+        self._remember(request, keys, prompt, run.result)
+        miss = self._turns.observer.miss_of(run.turn.turn_id)
+        yield await self._commit(request, keys, prompt, held, run.result, miss)
+
+    async def _run(self, request: CompletionRequest, prompt: _Prompt, terms: TurnTerms) -> TurnRun:
+        bound = await self._turns.with_required_calls(prompt.token_ids, request, request.tools)
+        reading = (
+            self._turns.plain_reading(bound)
+            if prompt.key is None
+            else self._turns.message_reading(prompt.token_ids, bound, request.tools)
+        )
+        return self._turns.run(prompt.token_ids, bound, reading, terms)
+
+    async def _commit(
+        self,
+        request: CompletionRequest,
+        keys: ConversationKeys,
+        prompt: _Prompt,
+        held: Held,
+        result: TurnResult,
+        miss: Miss | None,
+    ) -> TurnFinished:
+        assert prompt.key is not None
+        entries = (
+            NewEntry(kind=EntryKind.PROMPT, token_ids=tuple(prompt.new_token_ids), messages=tuple(prompt.new)),
+            NewEntry(kind=EntryKind.OUTPUT, token_ids=result.token_ids, messages=(result.message,)),
+        )
+        now = self._clock()
+        after = held.session.advanced(entries, now=now)
+        key = keys.after(prompt.key, result.message)
+        change = Change(
+            session=after,
+            base_version=held.base_version,
+            entries=entries,
+            keep=lambda keeping: _kept_on(keeping, request, after.place, now),
+            conversation_key=key,
+        )
+        committed = await self._store.apply(change)
+        calls = {call.id: call.name for call in result.message.tool_calls}
+        self._care.turn_ended(committed, [*prompt.token_ids, *result.token_ids], calls)
+        finished = msgspec.structs.replace(
+            _finished(result, miss, num_tokens=committed.place.num_tokens),
+            session_id=committed.session_id,
+            version=committed.version,
+            turn=committed.place.num_turns,
+            tokens_committed=tokens_in(entries),
+            conversation=ConversationEnd(key=key, session_id=committed.session_id, place=committed.place),
+        )
+        self._publish(committed, finished)
+        return finished
 
     async def _prompt(self, request: CompletionRequest, keys: ConversationKeys, engine: EngineReady) -> _Prompt:
         prompts, limit = self._turns.prompts, engine.context_length
@@ -75,15 +215,15 @@ class Completions:
             case TextInput(text):
                 return _Prompt(token_ids=list(await self._turns.tokenise(lambda: prompts.completion(text, limit))))
             case MessagesInput():
-                return await self._conversation(request, request.prompt, keys, limit)
+                return await self._conversation(request, request.prompt, keys, engine)
 
     async def _conversation(
-        self, request: CompletionRequest, conversation: MessagesInput, keys: ConversationKeys, limit: int
+        self, request: CompletionRequest, conversation: MessagesInput, keys: ConversationKeys, engine: EngineReady
     ) -> _Prompt:
-        prompts, messages = self._turns.prompts, conversation.messages
+        prompts, messages, limit = self._turns.prompts, conversation.messages, engine.context_length
         message_keys = await self._turns.tokenise(lambda: keys.of(messages))
         conversation_name = _conversation_name(request, messages, message_keys)
-        count, remembered = self._replay.tokens_after(request.tenant, message_keys[:-1])
+        count, remembered, origin = await self._remembered(request, message_keys[:-1], engine)
         if count:
             continued = await self._continuation(request, messages[count:], remembered, limit)
             if continued is not None:
@@ -92,12 +232,34 @@ class Completions:
                     key=message_keys[-1],
                     grew_from=message_keys[count - 1],
                     logged_tokens=computed_before(len(remembered)),
+                    origin=origin,
+                    new=messages[count:] if origin is not None else messages,
                     conversation=conversation_name,
                 )
         whole = await self._turns.tokenise(
             lambda: prompts.prompt(messages, request.tools, request.template_arguments, limit)
         )
-        return _Prompt(token_ids=list(whole), key=message_keys[-1], conversation=conversation_name)
+        return _Prompt(token_ids=list(whole), key=message_keys[-1], new=messages, conversation=conversation_name)
+
+    async def _remembered(
+        self, request: CompletionRequest, keys: Sequence[Key], engine: EngineReady
+    ) -> tuple[int, list[int], Origin | None]:
+        """The longest beginning whose tokens are known: how many messages, the tokens, and the session that has them.
+
+        Memory knows conversations that are not kept, too; the store knows those from before a restart.
+        """
+        origin = None
+        if request.keep:
+            identity = self._turns.identity(engine)
+            origin = await self.conversations.find(request.tenant, keys, request.after, identity)
+        known = 0 if origin is None else origin.count
+        chosen = origin is not None and request.after is not None and keys[known - 1] == request.after.key
+        count, token_ids = (0, list[int]()) if chosen else self._replay.tokens_after(request.tenant, keys)
+        if origin is None or count > known:
+            return count, token_ids, None
+        if count < known or len(token_ids) != origin.place.num_tokens:
+            token_ids = (await self.conversations.log(origin.place)).token_ids()
+        return known, token_ids, origin
 
     async def _continuation(
         self, request: CompletionRequest, new: Sequence[Message], remembered: list[int], limit: int
@@ -123,6 +285,12 @@ class Completions:
             self._replay.remember(request.tenant, key, prompt.grew_from, [*prompt.token_ids, *result.token_ids])
 
 
+def _kept_on(keeping: Keeping, request: CompletionRequest, place: Place, now: float) -> Keeping:
+    """How the session is kept after the turn."""
+    after = keeping.after_turn(None)
+    return after if request.retain is None else after.with_hint(request.retain, place.num_tokens, now=now)
+
+
 def _conversation_name(request: CompletionRequest, messages: Sequence[Message], keys: Sequence[Key]) -> str:
     """The client's own name for it, else one for all conversations that begin with the same user's message."""
     if request.client_session:
@@ -131,12 +299,12 @@ def _conversation_name(request: CompletionRequest, messages: Sequence[Message], 
     return f"chat-{keys[first].hex()[:16]}"
 
 
-def _finished(prompt: _Prompt, result: TurnResult, miss: Miss | None) -> TurnFinished:
+def _finished(result: TurnResult, miss: Miss | None, *, num_tokens: int) -> TurnFinished:
     return TurnFinished(
         finish_reason=result.finish_reason,
         stop_cause=result.stop_cause,
         usage=result.usage,
-        num_tokens=len(prompt.token_ids) + len(result.token_ids),
+        num_tokens=num_tokens,
         miss=miss,
         tool_calls=result.message.tool_calls,
         reasoning_tokens=result.reasoning_tokens,

@@ -6,6 +6,7 @@ import enum
 
 import msgspec
 
+from ..errors import SessileError
 from .requests import TurnFinished
 
 
@@ -48,6 +49,13 @@ class EventsLost(msgspec.Struct, frozen=True, kw_only=True, tag="lost"):
     """So many events were not told: the watcher was too slow."""
 
     events: int
+
+
+def failure_of(error: BaseException) -> TurnFailed:
+    """What watchers are told of a turn that ended with ``error``."""
+    if isinstance(error, SessileError):
+        return TurnFailed(error=type(error).__name__, message=str(error))
+    return TurnFailed(error="Cancelled", message="the caller left, or the server was stopped")
 
 
 Happening = WatchStarted | TurnStarted | TurnFinished | TurnFailed | KvMoved | EventsLost

@@ -17,7 +17,7 @@ from ...server.text.answer_format import TextConfig
 from ...server.text.chat_template import ChatTemplate
 from ...server.text.grammar_config import GrammarConfig
 from ...server.text.tokenizer import Tokenizer
-from ..errors import RequestError, SessileError
+from ..errors import RequestError
 from ..keeping import Keeping, Persistence, PersistencePolicy
 from ..messages import Message
 from ..session import START, EntryKind, NewEntry, Session, SessionLog, SessionState, tokens_in
@@ -25,7 +25,7 @@ from ..store import Change, SessionStore, StoredAnswer
 from . import answers, validation
 from .cache_watch import CacheWatch
 from .completions import Completions
-from .events import Happening, SessionEvent, TurnFailed, TurnStarted
+from .events import Happening, SessionEvent, TurnStarted, failure_of
 from .kv_care import KvCare
 from .kv_requests import KvRequests
 from .ports import Clock, TurnEngine, TurnObserver
@@ -35,6 +35,7 @@ from .requests import (
     Appended,
     AppendRequest,
     CloseRequest,
+    CompletionEvent,
     CompletionRequest,
     ExportRequest,
     ForkRequest,
@@ -112,8 +113,16 @@ class SessionManager:
         self._running = RunningWork()
         self._records = SessionRecords(store, clock, retention_s)
         self._turns = Turns(engine, tokenizer, chat_template, model_aliases, text_config, grammars, observer)
-        self._completions = Completions(self._turns, replay if replay is not None else ReplayMemory())
         self._care = KvCare(engine, store, clock, persistence)
+        self._completions = Completions(
+            self._turns,
+            replay if replay is not None else ReplayMemory(),
+            store,
+            self._running,
+            self._care,
+            clock,
+            self._publish,
+        )
         self._kv_requests = KvRequests(self._records, engine, self._running, self._care, clock)
         self._transfer = SessionTransfer(self._records, engine, self._turns, clock, persistence, export_key)
         self._watchers = Watchers(clock)
@@ -265,9 +274,9 @@ class SessionManager:
         name of the field; what was found is remembered."""
         await self._turns.check_grammar(grammar, field)
 
-    def complete(self, request: CompletionRequest) -> AsyncGenerator[TurnEvent, None]:
-        """Run a turn without a session; see ``service.Sessions.complete``."""
-        return self._completions.complete(request, self._running)
+    def complete(self, request: CompletionRequest) -> AsyncGenerator[CompletionEvent, None]:
+        """Run a turn of a client that names no session; see ``service.Sessions.complete``."""
+        return self._completions.complete(request)
 
     async def get(self, session_id: str, tenant: str = "") -> SessionView:
         """An open session. A turn that is just ending, or being cleaned up after, is waited for."""
@@ -345,10 +354,7 @@ class SessionManager:
         )
 
     def _turn_failed(self, session: Session, error: BaseException) -> None:
-        if isinstance(error, SessileError):
-            self._publish(session, TurnFailed(error=type(error).__name__, message=str(error)))
-        else:
-            self._publish(session, TurnFailed(error="Cancelled", message="the caller left, or the server was stopped"))
+        self._publish(session, failure_of(error))
 
     def _publish(self, session: Session, what: Happening) -> None:
         self._watchers.publish(session.tenant, session.session_id, what)

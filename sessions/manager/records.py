@@ -89,7 +89,7 @@ class SessionRecords:
         now = self._clock()
         if now >= self._next_prune_at:
             self._next_prune_at = now + _PRUNE_EVERY_S
-            self.store.prune_soon(now - self._retention_s)
+            self.store.prune_soon(now - self._retention_s, now)
 
 
 def not_found(session_id: str) -> SessionNotFound:

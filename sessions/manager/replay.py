@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from ..messages import Message, Tool
+from ..messages import Message, Role, Tool
 
 Key = bytes
 
@@ -46,8 +46,9 @@ class ConversationKeys:
 
 
 def _canonical(message: Message) -> bytes:
+    content = message.content.strip() if message.role is Role.ASSISTANT else message.content
     calls = [(call.name, _canonical_arguments(call.arguments)) for call in message.tool_calls]
-    return msgspec.json.encode([message.role, message.content, calls, message.tool_call_id, message.name])
+    return msgspec.json.encode([message.role, content, calls, message.tool_call_id, message.name])
 
 
 def _canonical_arguments(arguments: str) -> str:

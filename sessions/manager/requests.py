@@ -10,9 +10,9 @@ import msgspec
 from ...server.engine.messages import FinishReason, Priority, TokenLogprobs, TurnUsage
 from ...server.engine.sampling_params import SamplingParams
 from ...server.text.tool_calls import MalformedCall, ReasoningDelta, ToolCallArguments, ToolCallStarted
-from ..keeping import Hint, Persistence, PersistencePolicy
+from ..keeping import Hint, Persistence, PersistencePolicy, Retain
 from ..messages import Message, Tool, ToolCall
-from ..session import Point, SessionState
+from ..session import Place, Point, SessionState
 
 
 class MessagesInput(msgspec.Struct, frozen=True, tag="messages"):
@@ -262,10 +262,21 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     kv_refused: str = ""
 
 
+class ConversationEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """The conversation named ``key`` ends at ``place`` of a session's log."""
+
+    key: bytes
+    session_id: str
+    place: Place
+
+
 class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn without a session. ``prompt`` is messages, text or token ids.
+    """A turn of a client that names no session. ``prompt`` is messages, text or token ids.
 
     Conversations are recognised by their messages: the exact tokens of earlier turns are replayed (see ``replay.py``).
+    With ``keep`` a conversation becomes a session, or advances the one that holds its beginning. ``after`` says which
+    beginning is meant, where several sessions hold the same; ``session_id`` names a session that must be taken,
+    whatever it said. ``retain``: how to keep its KV from now on.
     """
 
     prompt: MessagesInput | TextInput | TokenIdsInput
@@ -279,6 +290,10 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     client_session: str = ""  # what the client calls the conversation, if it says so
     sent_body: bytes = b""  # the request as it was sent, for whoever explains misses
     tool_choice: ToolChoice = ToolChoice()
+    keep: bool = True
+    after: ConversationEnd | None = None
+    session_id: str | None = None
+    retain: Retain | None = None
 
 
 class TextDelta(msgspec.Struct, frozen=True, kw_only=True, tag="delta"):
@@ -340,6 +355,14 @@ class TurnFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     miss: Miss | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     reasoning_tokens: int = 0
+    conversation: ConversationEnd | None = None  # of a conversation that was brought by its client and is kept
+
+
+class TurnBegun(msgspec.Struct, frozen=True, kw_only=True, tag="begun"):
+    """Told first to clients that name no session: the one that the turn belongs to (empty: none), and its prompt."""
+
+    session_id: str
+    prompt_tokens: int
 
 
 TurnDelta = TextDelta | ReasoningDelta | ToolCallStarted | ToolCallArguments | MalformedCall
@@ -347,3 +370,4 @@ TurnDelta = TextDelta | ReasoningDelta | ToolCallStarted | ToolCallArguments | M
 in a text delta too."""
 
 TurnEvent = TurnDelta | TurnFinished
+CompletionEvent = TurnBegun | TurnEvent

@@ -10,6 +10,7 @@ from .requests import (
     Appended,
     AppendRequest,
     CloseRequest,
+    CompletionEvent,
     CompletionRequest,
     ExportRequest,
     ForkRequest,
@@ -84,6 +85,6 @@ class Sessions(Protocol):
 
     async def list(self, request: ListSessions) -> SessionPage: ...
 
-    def complete(self, request: CompletionRequest) -> AsyncGenerator[TurnEvent, None]:
-        """Run a turn without a session; otherwise as ``generate``, and nothing is stored."""
+    def complete(self, request: CompletionRequest) -> AsyncGenerator[CompletionEvent, None]:
+        """Run a turn of a client that names no session; otherwise as ``generate``. The session comes first."""
         ...

@@ -62,6 +62,7 @@ class TurnTerms(msgspec.Struct, frozen=True, kw_only=True):
     deadline_s: float | None = None
     expected_token_ids: tuple[int, ...] = ()
     logged_tokens: int = 0
+    owner: str = ""  # the session, of a turn whose request names none
 
 
 class Turns:
@@ -247,7 +248,7 @@ class Turns:
             cache_salt=request.tenant,
             priority=request.priority,
             tenant=request.tenant,
-            owner="" if isinstance(request, CompletionRequest) else request.session_id,
+            owner=terms.owner if isinstance(request, CompletionRequest) else request.session_id,
             persist=terms.persist,
             deadline_s=terms.deadline_s,
             expected_token_ids=terms.expected_token_ids,

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from .conversations import StoredConversation, StoredResponse
 from .database import Change, DuplicateRequest, KeepingChange
 from .rows import StoredAnswer
 from .store import SessionStore
 
-__all__ = ["Change", "DuplicateRequest", "KeepingChange", "SessionStore", "StoredAnswer"]
+__all__ = [
+    "Change",
+    "DuplicateRequest",
+    "KeepingChange",
+    "SessionStore",
+    "StoredAnswer",
+    "StoredConversation",
+    "StoredResponse",
+]

@@ -14,7 +14,8 @@ from sqlite_utils import Database
 from ..errors import StoreError
 from ..keeping import NOTHING_SAID, Keeping
 from ..session import Head, LogPart, NewEntry, Place, Session, SessionLog, SessionState, tokens_in, turns_in
-from . import rows
+from . import conversations, rows
+from .conversations import StoredConversation, StoredResponse
 from .failures import store_errors
 from .files import OpenFiles
 from .rows import StoredAnswer, damaged
@@ -41,6 +42,10 @@ _UNREACHABLE = """
 entry_id NOT IN (
     WITH RECURSIVE live(id) AS (
         SELECT head_id FROM sessions WHERE head_id IS NOT NULL
+        UNION
+        SELECT head_id FROM conversations
+        UNION
+        SELECT head_id FROM responses
         UNION
         SELECT entries.parent_id FROM live JOIN entries ON entries.entry_id = live.id
         WHERE entries.parent_id IS NOT NULL
@@ -75,6 +80,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     ``base_version`` is the version that ``session`` was made from, 0 for a new session. With ``entries`` the head of
     ``session`` is still the old one; the store moves it to the last entry. How a session is kept may have changed since
     ``session`` was read: ``keep`` makes its next value from the one that holds now; only a new session brings its own.
+    ``conversation_key`` names what the session's log says afterwards, for clients that send all of it; a new session
+    with one belongs to such a client.
     """
 
     session: Session
@@ -82,6 +89,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     entries: tuple[NewEntry, ...] = ()
     answer: StoredAnswer | None = None
     keep: KeepingChange | None = None
+    conversation_key: bytes | None = None
 
 
 class SessionDatabase:
@@ -162,6 +170,8 @@ class SessionDatabase:
         place = self._insert_entries(change) if change.entries else change.session.place
         session = msgspec.structs.replace(change.session, place=place)
         row = rows.session_row(session)
+        if change.conversation_key is not None:
+            self._write_conversation(session, change.conversation_key, new=change.base_version == 0)
         if change.base_version == 0:
             self._database.table("sessions").insert(row)
             self._write_keeping(session.session_id, NOTHING_SAID, session.keeping)
@@ -176,6 +186,7 @@ class SessionDatabase:
 
     def _insert_entries(self, change: Change) -> Place:
         before = self._base_place(change)
+        self._require_entry(before)
         (last_id,) = self._database.execute("SELECT coalesce(max(entry_id), 0) FROM entries").fetchone()
         new_rows = []
         for entry_id, entry in enumerate(change.entries, last_id + 1):
@@ -185,6 +196,27 @@ class SessionDatabase:
             before = Place(head, before.num_tokens + head.used, row["turn"])
         self._database.table("entries").insert_all(new_rows)
         return before
+
+    def _require_entry(self, place: Place) -> None:
+        if (
+            place.head is not None
+            and not self._database.execute("SELECT 1 FROM entries WHERE entry_id = ?", [place.head.entry_id]).fetchone()
+        ):
+            raise StoreError("what was to be continued has been forgotten meanwhile", remedy="send it again")
+
+    def _write_conversation(self, session: Session, key: bytes, *, new: bool) -> None:
+        conversations.write_conversation(
+            self._database,
+            StoredConversation(
+                tenant=session.tenant,
+                key=key,
+                session_id=session.session_id,
+                place=session.place,
+                used_at=session.updated_at,
+            ),
+        )
+        if new:
+            conversations.write_inferred(self._database, session.session_id)
 
     def _base_place(self, change: Change) -> Place:
         """Where the new entries attach: the new place less what they add."""
@@ -278,8 +310,29 @@ class SessionDatabase:
             found = next(self._database.table("answers").rows_where(where, [scope, request_id]), None)
         return None if found is None else rows.answer_from(found)
 
-    def prune(self, before: float) -> int:
-        """Forget sessions closed, and answers given, before that time, and all entries that no session reaches.
+    def find_conversation(self, tenant: str, keys: Sequence[bytes]) -> tuple[int, StoredConversation] | None:
+        """The last of ``keys`` that is remembered: its index, and where that conversation ends."""
+        with store_errors(self._path):
+            return conversations.find_conversation(self._database, tenant, keys)
+
+    def write_response(self, response: StoredResponse) -> None:
+        """Keep a response; its id is new."""
+        with self._transaction():
+            conversations.write_response(self._database, response)
+
+    def find_response(self, tenant: str, response_id: str) -> StoredResponse | None:
+        """A response of this tenant."""
+        with store_errors(self._path):
+            return conversations.find_response(self._database, tenant, response_id)
+
+    def delete_response(self, tenant: str, response_id: str) -> bool:
+        """Forget a response; whether there was one."""
+        with self._transaction():
+            return conversations.delete_response(self._database, tenant, response_id)
+
+    def prune(self, before: float, now: float) -> int:
+        """Forget sessions closed, answers given and conversations used before that time, responses whose time is over
+        ``now``, and all entries that nothing reaches.
 
         Returns the number of entries deleted.
         """
@@ -296,6 +349,7 @@ class SessionDatabase:
             )
             self._database.table("sessions").delete_where(closed, parameters)
             self._database.table("answers").delete_where("created_at < ?", [before])
+            conversations.prune(self._database, before, now)
             deleted = self._database.execute(f"DELETE FROM entries WHERE {_UNREACHABLE}")  # noqa: S608
             return int(deleted.rowcount)
 

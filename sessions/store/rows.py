@@ -36,8 +36,9 @@ def damaged(what: str) -> StoreError:
     """The error for content that cannot be what was written."""
     return StoreError(
         f"the session store is damaged: {what}",
-        remedy="stop the server, keep a copy of the data folder, and restore sessions.db from a backup or recover it "
-        "with `sqlite3 sessions.db .recover`; to go on without these sessions, use another data folder",
+        remedy="`sessile store restore` goes back to the last good copy, some hours old at most, and keeps what is "
+        "there; or restore a backup, or recover the file with `sqlite3 sessions.db .recover`; to go on without these "
+        "sessions, use another data folder",
     )
 
 
@@ -72,7 +73,8 @@ def sealed(row: Row) -> Row:
     return {**row, "checksum": _checksum(row)}
 
 
-def _opened(row: Row, what: str) -> Row:
+def opened(row: Row, what: str) -> Row:
+    """The row without its checksum. Raises StoreError if it does not match."""
     content = {name: value for name, value in row.items() if name != "checksum"}
     if _checksum(content) != row["checksum"]:
         raise damaged(f"{what} does not match its checksum")
@@ -109,13 +111,13 @@ def keeping_row(session_id: str, keeping: Keeping) -> Row:
 
 def keeping_from(row: Row) -> Keeping:
     """Raises StoreError for a damaged row."""
-    row = _opened(row, f"the keeping of session {row['session_id']}")
+    row = opened(row, f"the keeping of session {row['session_id']}")
     return _KEEPING.decode(row["keeping"])
 
 
 def session_from(row: Row, keeping: Keeping = NOTHING_SAID) -> Session:
     """Raises StoreError for a damaged row."""
-    row = _opened(row, f"session {row['session_id']}")
+    row = opened(row, f"session {row['session_id']}")
     head = None if row["head_id"] is None else Head(row["head_id"], row["head_used"])
     return Session(
         session_id=row["session_id"],
@@ -155,7 +157,7 @@ def entry_row(entry_id: int, entry: NewEntry, before: Place) -> Row:
 
 def entry_from(row: Row) -> Entry:
     """Raises StoreError for a damaged row."""
-    row = _opened(row, f"entry {row['entry_id']}")
+    row = opened(row, f"entry {row['entry_id']}")
     return Entry(
         entry_id=row["entry_id"],
         parent=None if row["parent_id"] is None else Head(row["parent_id"], row["parent_used"]),
@@ -173,4 +175,4 @@ def answer_row(answer: StoredAnswer) -> Row:
 
 def answer_from(row: Row) -> StoredAnswer:
     """Raises StoreError for a damaged row."""
-    return StoredAnswer(**_opened(row, f"the answer to request {row['request_id']}"))
+    return StoredAnswer(**opened(row, f"the answer to request {row['request_id']}"))

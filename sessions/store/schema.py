@@ -9,6 +9,7 @@ from __future__ import annotations
 from sqlite_utils import Database, Migrations
 
 from ..errors import StoreError
+from .conversations import create_tables
 from .rows import damaged
 
 
@@ -87,9 +88,15 @@ def _m002_keepings(database: Database) -> None:
     database.table("sessions").create_index(["head_id"], index_name="sessions_by_head")
 
 
+def _m003_conversations(database: Database) -> None:
+    """Conversations that clients send whole, and the responses of the Responses API."""
+    create_tables(database)
+
+
 _STEPS = (
     ("m001_sessions_and_entries", _m001_sessions_and_entries),
     ("m002_keepings", _m002_keepings),
+    ("m003_conversations", _m003_conversations),
 )
 SCHEMA_VERSION = len(_STEPS)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
 from ..errors import StoreError
 from ..keeping import Keeping
 from ..session import Place, Session, SessionLog
+from .conversations import StoredConversation, StoredResponse
+from .copies import CopyThread, StoreCopies
 from .database import Change, KeepingChange
 from .files import DATABASE_NAME, create_database
 from .lock import DataFolderLock
@@ -52,6 +55,7 @@ class SessionStore:
         except BaseException:
             self._lock.release()
             raise
+        self._copies = CopyThread(StoreCopies(folder))
         self._closed = False
 
     async def apply(self, change: Change) -> Session:
@@ -96,16 +100,35 @@ class SessionStore:
         """The stored answer of a request."""
         return await asyncio.wrap_future(self._reader.submit(lambda database: database.answer(scope, request_id)))
 
-    async def prune(self, before: float) -> int:
-        """Forget sessions closed, and answers given, before that time, and all entries that no session reaches.
+    async def conversation(self, tenant: str, keys: Sequence[bytes]) -> tuple[int, StoredConversation] | None:
+        """The last of ``keys`` that names a conversation which is kept: its index, and where it ends."""
+        return await asyncio.wrap_future(self._reader.submit(lambda database: database.find_conversation(tenant, keys)))
+
+    async def add_response(self, response: StoredResponse) -> None:
+        """Keep a response of the Responses API."""
+        await to_the_end(self._writer.submit(lambda database: database.write_response(response)))
+
+    async def response(self, tenant: str, response_id: str) -> StoredResponse | None:
+        """A response of this tenant; its time may be over."""
+        return await asyncio.wrap_future(
+            self._reader.submit(lambda database: database.find_response(tenant, response_id))
+        )
+
+    async def delete_response(self, tenant: str, response_id: str) -> bool:
+        """Forget a response; whether there was one."""
+        return await to_the_end(self._writer.submit(lambda database: database.delete_response(tenant, response_id)))
+
+    async def prune(self, before: float, now: float = 0.0) -> int:
+        """Forget sessions closed, answers given and conversations used before that time, responses whose time is over
+        ``now``, and all entries that nothing reaches.
 
         Returns the number of entries deleted.
         """
-        return await to_the_end(self._writer.submit(lambda database: database.prune(before)))
+        return await to_the_end(self._writer.submit(lambda database: database.prune(before, now)))
 
-    def prune_soon(self, before: float) -> None:
+    def prune_soon(self, before: float, now: float) -> None:
         """As ``prune``, behind the changes that wait already; a failure is only logged, the next one tries again."""
-        pruning: Future[object] = self._writer.submit(lambda database: database.prune(before))
+        pruning: Future[object] = self._writer.submit(lambda database: database.prune(before, now))
         pruning.add_done_callback(log_failure)
 
     def close(self) -> None:
@@ -113,6 +136,7 @@ class SessionStore:
         if self._closed:
             return
         self._closed = True
+        self._copies.close()
         try:
             self._reader.close()
             self._writer.close()

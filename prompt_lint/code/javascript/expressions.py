@@ -463,13 +463,10 @@ def _slice(base: ir.Node, args: list[ir.Node], at: tuple[int, int, int]) -> ir.N
     from_end = (
         isinstance(first, ir.Group) and first.end - first.start > 1 and len(first.parts) >= 1 and _is_negative(first)
     )
-    one = (
-        from_end
-        and isinstance(first, ir.Group)
-        and isinstance(first.parts[0], ir.Const)
-        and first.parts[0].value == "1"
-    )
-    return ir.Slice(*at, base, from_end, len(args) == 1, one)
+    count = first.parts[0] if from_end and isinstance(first, ir.Group) else None
+    number = str(count.value) if isinstance(count, ir.Const) else ""
+    long = number.isdigit() and int(number) >= ir.LEAST_CHARACTERS
+    return ir.Slice(*at, base, from_end, len(args) == 1, number == "1", long)
 
 
 def _is_negative(node: ir.Group) -> bool:

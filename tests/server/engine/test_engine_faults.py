@@ -16,9 +16,9 @@ from tiny_llama import VOCAB, make_tiny_llama
 
 from sessile.server.engine.client import EngineClient, EngineState
 from sessile.server.engine.engine_config import Device, Dtype, EngineConfig
+from sessile.server.engine.limits_config import LimitsConfig
 from sessile.server.engine.messages import SubmitTurn
 from sessile.server.engine.sampling_params import SamplingParams
-from sessile.server.engine.tenant_limits import LimitsConfig
 from sessile.sessions.errors import CapacityError, EngineError, RequestError
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

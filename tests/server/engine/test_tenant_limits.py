@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sessile.server.engine.limits_config import LimitsConfig
 from sessile.server.engine.messages import SubmitTurn, TokensBySource, TurnUsage
 from sessile.server.engine.sampling_params import SamplingParams
-from sessile.server.engine.tenant_limits import LimitsConfig, TenantLimits
+from sessile.server.engine.tenant_limits import TenantLimits
 from sessile.sessions.errors import CapacityError
 
 

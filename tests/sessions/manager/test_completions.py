@@ -36,7 +36,9 @@ async def test_a_conversation_grows_by_its_new_messages(bench: Bench) -> None:
     _, three = await bench.complete([SYSTEM, user("a"), assistant(first), user("b"), assistant(second), user("c")])
     assert two.usage.tokens_by_source.cached == one.num_tokens
     assert three.usage.tokens_by_source.cached == two.num_tokens
-    assert (one.session_id, one.version, one.turn, one.tokens_committed) == ("", 0, 0, 0)
+    assert one.session_id == two.session_id == three.session_id
+    assert [(end.version, end.turn) for end in (one, two, three)] == [(1, 1), (2, 2), (3, 3)]
+    assert one.tokens_committed + two.tokens_committed + three.tokens_committed == three.num_tokens
 
 
 async def test_sampled_tokens_are_replayed(bench: Bench) -> None:
@@ -147,6 +149,7 @@ async def test_bad_input(bench: Bench) -> None:
 async def test_a_turn_closed_early_is_not_remembered(bench: Bench) -> None:
     request = CompletionRequest(prompt=TextInput("x"), sampling=GREEDY)
     running = bench.manager.complete(request)
+    await anext(running)
     await anext(running)
     await running.aclose()
     assert len(bench.engine.aborted) == 1

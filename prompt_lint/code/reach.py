@@ -1,0 +1,160 @@
+"""Which values reach which part of a prompt, and what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..findings import Severity
+from . import ir, sinks
+from .frames import Scope
+from .sinks import Sink
+from .usage_sums import misread_usage
+from .values import Kind, Mark, Param, Value
+from .verdicts import CodeHit, judge_mark
+
+_CONTENT = ("content", "parts", "text")
+_BODY_KEYS = ("model", "messages", "contents", "input", "prompt", "max_tokens")
+Returns = Callable[[ir.Def | ir.Lambda], Value]
+
+
+class Reach:
+    """Collects hits. `returns` gives what a function returns, for functions that are given where text is wanted."""
+
+    def __init__(self, scope: Scope, imports: dict[str, str], returns: Returns, *, ordered_sets: bool) -> None:
+        self._scope = scope
+        self._imports = imports
+        self._returns = returns
+        self._ordered_sets = ordered_sets
+        self._hits: dict[tuple[str, int], CodeHit] = {}
+
+    def hits(self) -> list[CodeHit]:
+        """All hits, in the order of lines."""
+        return sorted(self._hits.values(), key=lambda hit: (hit.node.line, hit.rule))
+
+    def hit(self, hit: CodeHit) -> None:
+        """Keep the first hit of a rule on a line."""
+        self._hits.setdefault((hit.rule, hit.node.line), hit)
+
+    def reach(self, value: Value, sink: Sink) -> None:
+        """A value becomes a part of a prompt."""
+        if value.definition is not None:
+            value = self._returns(value.definition)
+        for piece in value.pieces:
+            if isinstance(piece, Param):
+                self._scope.frame.reached.setdefault(piece.name, set()).add(sink)
+            elif isinstance(piece, Mark):
+                hit = judge_mark(piece, value, sink)
+                if hit:
+                    self.hit(hit)
+
+    def named(self, target: ir.Node, value: Value) -> None:
+        """`system_prompt = …` in a function, `kwargs["system"] = …`, `const systemPrompt = () => …`."""
+        if isinstance(target, ir.Index):
+            key = target.key.text if isinstance(target.key, ir.Const) else None
+            if key in sinks.SYSTEM_KEYWORDS:
+                self.reach(value, Sink.SYSTEM)
+            return
+        name = target.name if isinstance(target, ir.Attr) else target.id if isinstance(target, ir.Name) else ""
+        inside = self._scope.frame.definition is not None or isinstance(value.definition, ir.Lambda)
+        if name and inside and sinks.SYSTEM_NAME.match(name):
+            self.reach(value, Sink.SYSTEM)
+
+    def mapping(self, node: ir.DictExpr, values: list[tuple[str | None, Value]], joined: Value) -> None:
+        """A message, a tool's definition, or the body of a request."""
+        role = sinks.role_of(node)
+        is_body = any(key in _BODY_KEYS for key, _ in node.items)
+        for key, value in values:
+            sink = self._sink_of_key(key, role, is_body)
+            if sink is not None:
+                self.reach(value, sink)
+        if sinks.is_tool_definition(node):
+            self.reach(joined, Sink.TOOLS)
+
+    @staticmethod
+    def _sink_of_key(key: str | None, role: str | None, is_body: bool) -> Sink | None:
+        if role in sinks.SYSTEM_ROLES and key in _CONTENT:
+            return Sink.SYSTEM
+        if role in ("user", "human") and key in _CONTENT:
+            return Sink.USER_TURN
+        if role == "assistant" and key in ("tool_calls", "function_call", "arguments", "toolCalls"):
+            return Sink.ARGUMENTS
+        if key in ("image_url", "fileUri", "file_uri", "url", "uri"):
+            return Sink.IMAGE
+        if key in sinks.KEY_KEYWORDS:
+            return Sink.CACHE_KEY
+        if is_body and key in sinks.SYSTEM_KEYWORDS:
+            return Sink.SYSTEM
+        return Sink.TOOL_LIST if is_body and key in sinks.TOOL_KEYWORDS else None
+
+    def call(self, node: ir.Call, name: str, args: list[Value], kwargs: dict[str, Value]) -> None:
+        """What a call's arguments become."""
+        for key, value in kwargs.items():
+            if key in sinks.SYSTEM_KEYWORDS:
+                self.reach(value, Sink.SYSTEM)
+            elif key in sinks.TOOL_KEYWORDS:
+                self.reach(value, Sink.TOOL_LIST)
+                if sinks.LLM_CALL.search(name):  # elsewhere a set of tools is a filter
+                    self._printed_set(node.kwargs[key], value)
+            elif key in sinks.KEY_KEYWORDS:
+                self.reach(value, Sink.CACHE_KEY)
+            elif key in sinks.MESSAGE_KEYWORDS and sinks.LLM_CALL.search(name):
+                self.reach(value, Sink.MESSAGES)
+                self._side_call(node, value)
+        if args and sinks.POSITIONAL_CALL.search(name) and any(m.kind is Kind.WINDOW for m in args[0].marks):
+            self.reach(args[0], Sink.MESSAGES)
+        if sinks.SYSTEM_CALLS.search(name):
+            for value in args[:1] + [kwargs[k] for k in ("content", "text") if k in kwargs]:
+                self.reach(value, Sink.SYSTEM)
+        self._second_tokenisation(node, name, args)
+
+    def _printed_set(self, node: ir.Node, value: Value) -> None:
+        if value.is_set and not self._ordered_sets:
+            self.reach(value.marked(Kind.UNORDERED, node), Sink.TOOL_LIST)
+
+    def _side_call(self, node: ir.Call, value: Value) -> None:
+        """A flattened conversation in a call of its own."""
+        if any(m.kind is Kind.TRANSCRIPT for m in value.marks):
+            message = "the call repeats a conversation's text and shares no prefix with it"
+            self.hit(CodeHit("PL406", Severity.WARNING, message, node))
+
+    def _second_tokenisation(self, node: ir.Call, name: str, args: list[Value]) -> None:
+        last = name.rsplit(".", 1)[-1].lower()
+        tokenises = (
+            "tokenizer" in last or (last in ("encode", "__call__") and "token" in name.lower()) or last == "processor"
+        )
+        if not tokenises or "add_special_tokens" in node.kwargs:
+            return
+        if any(m.kind is Kind.RENDERED for value in args[:1] for m in value.marks):
+            message = "a rendered prompt is tokenised with special tokens a second time"
+            self.hit(CodeHit("PL705", Severity.ERROR, message, node))
+
+    def stored_as_completed(self, node: ir.Call, args: list[Value]) -> None:
+        """A result that is stored inside a loop over completions."""
+        results = [a for a, v in zip(node.args, args, strict=True) if v.is_messages or _is_result(a)]
+        for own, marks in self._scope.frame.loops:
+            for mark in marks:
+                if results and mark.kind is Kind.COMPLETION and ir.dotted(node.func) not in own:
+                    self.hit(CodeHit("PL204", Severity.WARNING, "results are stored in completion order", mark.origin))
+
+    def sequence(self, node: ir.Seq, values: list[Value], joined: Value) -> Value:
+        """A list of messages, or a pair of role and text; the value with what it turned out to be."""
+        if node.is_tuple and len(node.items) == 2 and isinstance(node.items[0], ir.Const):
+            if node.items[0].text in sinks.SYSTEM_ROLES:
+                self.reach(values[1], Sink.SYSTEM)
+                return replace(joined, is_messages=True)
+            joined = replace(joined, is_messages=joined.is_messages or node.items[0].text in ("user", "human"))
+        if joined.is_messages and not node.is_set:
+            self.reach(joined, Sink.MESSAGES)
+        return joined
+
+    def usage(self, node: ir.Node) -> None:
+        """A sum or a ratio over usage fields."""
+        problem = misread_usage(node, self._imports)
+        if problem:
+            self.hit(CodeHit("PL902", Severity.WARNING, problem, node))
+
+
+def _is_result(node: ir.Node) -> bool:
+    kind = node.get("type") if isinstance(node, ir.DictExpr) else None
+    return isinstance(kind, ir.Const) and kind.text == "tool_result"

@@ -1,0 +1,46 @@
+"""Statements that drop the oldest messages once there are too many."""
+
+from __future__ import annotations
+
+import re
+
+from . import ir
+from .sources import MESSAGES_LIKE
+
+_SIZE = re.compile(r"len|length|size|count|tokens?|limit|max\w*|budget|window", re.IGNORECASE)
+_MOST_KEPT_AT_HEAD = 2
+
+
+def drops_oldest(block: ir.Block) -> ir.Call | None:
+    """`while len(messages) > limit: messages.pop(1)`, `if (history.length > 20) history.shift()`: the call."""
+    if not block.body or not isinstance(block.body[0], ir.Do) or not _compares_size(block.body[0].value):
+        return None
+    for node in block.body[1:]:
+        call = node.value if isinstance(node, ir.Do) else None
+        if isinstance(call, ir.Call) and isinstance(call.func, ir.Attr) and _drops(call):
+            name = ir.dotted(call.func.base).rsplit(".", 1)[-1]
+            if MESSAGES_LIKE.match(name):
+                return call
+    return None
+
+
+def _compares_size(node: ir.Node) -> bool:
+    if isinstance(node, ir.Group):
+        return any(_compares_size(part) for part in node.parts)
+    if not isinstance(node, ir.Compare) or node.op not in ("Gt", "GtE", ">", ">=", "Lt", "LtE", "<", "<="):
+        return False
+    sides = (node.left, node.right)
+    if any(isinstance(side, ir.Const) and str(side.value) in ("0", "1") for side in sides):
+        return False  # whether there are any
+    return any(_SIZE.search(ir.dotted(side).rsplit(".", 1)[-1]) for side in sides)
+
+
+def _drops(call: ir.Call) -> bool:
+    last = ir.dotted(call.func).rsplit(".", 1)[-1]
+    if last in ("shift", "popleft"):
+        return True
+    first = call.args[0] if call.args else None
+    if last not in ("pop", "splice") or not isinstance(first, ir.Const):
+        return False
+    at = str(first.value)
+    return at.isdigit() and int(at) <= _MOST_KEPT_AT_HEAD

@@ -1,0 +1,105 @@
+"""Sessions whose KV leaves the device, or whose file goes to another server, say the same as those that stayed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from server_process import ServerProcess
+
+from sessile.server.client import (
+    AsyncSession,
+    AsyncSessionClient,
+    AsyncTurn,
+    Persistence,
+    PersistencePolicy,
+    RequestError,
+    SamplingParams,
+    TurnUsage,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+FLAGS = ("--kv-memory-bytes", "128MiB", "--host-memory-bytes", "64MiB", "--disk-quota-bytes", "256MiB")
+GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True, logprobs=2)
+SYSTEM = "You are a careful assistant. " + " ".join(f"Rule {number}: be brief." for number in range(60))
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, ServerProcess]]:
+    """Two servers that have an export key in common, and nothing else."""
+    folder = tmp_path_factory.mktemp("servers")
+    flags = (*FLAGS, "--sessions-export-key", str(folder / "shared.key"))
+    with ServerProcess(folder / "one", *flags) as one, ServerProcess(folder / "two", *flags) as two:
+        yield one, two
+
+
+def ask(session: AsyncSession, question: str) -> AsyncTurn:
+    return session.generate(messages=question, sampling=GREEDY)
+
+
+async def said(turn: AsyncTurn) -> tuple[list[tuple[int, float]], TurnUsage]:
+    """The answer to the bit: its tokens with their log probabilities; and what it cost."""
+    told = [pair async for delta in turn for pair in zip(delta.token_ids, delta.logprobs, strict=True)]
+    return [(token_id, logprobs.logprob) for token_id, logprobs in told], turn.finished.usage
+
+
+async def test_a_suspended_session_comes_back_from_below(servers: tuple[ServerProcess, ServerProcess]) -> None:
+    async with AsyncSessionClient(servers[0].grpc_target) as client:
+        stays = await client.open(system=f"{SYSTEM} Stay.")
+        goes = await client.open(system=f"{SYSTEM} Stay.", persistence=PersistencePolicy(Persistence.ON_SUSPEND))
+        answers = []
+        for session in (goes, stays):
+            await ask(session, "Name a town.").wait()
+        await stays.close()  # so that nobody shares what is suspended
+        suspended = await goes.suspend()
+        assert suspended.device_blocks_freed > 0
+        assert suspended.tokens_by_tier.disk + suspended.tokens_by_tier.host > 0
+        known = goes.view.num_tokens
+        answers.append(await said(ask(goes, "And another one.")))
+        sources = answers[0][1].tokens_by_source
+        assert sources.host + sources.disk >= 0.9 * known
+        assert sources.device + sources.computed <= answers[0][1].prompt_tokens - 0.9 * known
+
+        again = await client.open(system=f"{SYSTEM} Stay.")
+        await ask(again, "Name a town.").wait()
+        answers.append(await said(ask(again, "And another one.")))
+        assert answers[0][0] == answers[1][0]
+
+        await goes.suspend()
+        estimate = await goes.resume()
+        assert estimate.tokens_to_compute <= 16
+        assert estimate.seconds >= 0
+
+
+async def test_an_exported_session_goes_on_elsewhere(
+    servers: tuple[ServerProcess, ServerProcess], tmp_path: Path
+) -> None:
+    one, two = servers
+    file, log_alone = tmp_path / "session", tmp_path / "log"
+    async with (
+        AsyncSessionClient(one.grpc_target, tenant="a") as here,
+        AsyncSessionClient(two.grpc_target, tenant="a") as there,
+        AsyncSessionClient(two.grpc_target, tenant="b") as stranger,
+    ):
+        session = await here.open(system=SYSTEM)
+        await ask(session, "Name a river.").wait()
+        size = await session.export_to(file)
+        assert await session.export_to(log_alone, without_kv=True) < size / 10
+        with pytest.raises(RequestError, match="tenant"):
+            await stranger.import_session(file)
+        copy, imported = await there.import_session(file)
+        assert imported.kv_refused == ""
+        assert imported.kv_tokens >= 0.9 * session.view.num_tokens
+        computed, _ = await there.import_session(log_alone)
+        expected, _ = await said(ask(session, "And a lake."))
+        moved, usage = await said(ask(copy, "And a lake."))
+        assert moved == expected
+        assert usage.tokens_by_source.cached >= 0.9 * session.view.num_tokens - 20
+        assert (await said(ask(computed, "And a lake.")))[0] == expected
+        damaged = bytearray(file.read_bytes())
+        damaged[len(damaged) // 2] ^= 1
+        file.write_bytes(damaged)
+        with pytest.raises(RequestError, match="byte"):
+            await there.import_session(file)

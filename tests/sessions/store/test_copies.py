@@ -1,0 +1,143 @@
+"""Copies of the store: whole while it is written to, and what brings a damaged one back."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sessile.server import app
+from sessile.sessions.errors import StoreError
+from sessile.sessions.session import START, EntryKind, ModelIdentity, NewEntry, Session, SessionState
+from sessile.sessions.store import Change, SessionStore
+from sessile.sessions.store.copies import EVERY_S, KEPT, StoreCopies, require_sound, restore_newest
+
+MODEL = ModelIdentity(name="m", model_fingerprint="f", tokenizer_fingerprint="t")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SessionStore]:
+    store = SessionStore(tmp_path)
+    yield store
+    store.close()
+
+
+async def open_session(store: SessionStore, name: str) -> Session:
+    session = Session(
+        session_id=name, tenant="", version=1, state=SessionState.OPEN, place=START, model=MODEL, system=None,
+        tools=(), parent_session_id=None, created_at=1.0, updated_at=1.0,
+    )  # fmt: skip
+    return await store.apply(Change(session=session, base_version=0))
+
+
+async def add_turn(store: SessionStore, session: Session, number: int) -> Session:
+    entries = (NewEntry(kind=EntryKind.OUTPUT, token_ids=(number,) * 2000),)
+    after = session.advanced(entries, now=2.0)
+    return await store.apply(Change(session=after, base_version=session.version, entries=entries))
+
+
+async def tokens_of(folder: Path, name: str) -> list[int]:
+    store = SessionStore(folder)
+    try:
+        session = await store.session(name)
+        return [] if session is None else (await store.log(session.place)).token_ids()
+    finally:
+        store.close()
+
+
+def damage(folder: Path) -> None:
+    path = folder / "sessions.db"
+    content = bytearray(path.read_bytes())
+    content[4096:8192] = b"\xa5" * 4096
+    path.write_bytes(content)
+
+
+async def test_a_damaged_store_goes_back_to_its_last_good_copy(tmp_path: Path, capsys) -> None:
+    store = SessionStore(tmp_path)
+    session = await add_turn(store, await open_session(store, "ses_a"), 7)
+    await asyncio.to_thread(StoreCopies(tmp_path).make)
+    await add_turn(store, session, 8)
+    store.close()
+    damage(tmp_path)
+    with pytest.raises(StoreError, match="sessile store restore"):
+        SessionStore(tmp_path)
+    flags = ["--data-dir", str(tmp_path)]
+    assert await asyncio.to_thread(app.main, ["store", *flags, "check"]) == 1
+    assert await asyncio.to_thread(app.main, ["store", *flags, "restore"]) == 0
+    assert "turns taken since then are missing" in capsys.readouterr().out
+    assert await tokens_of(tmp_path, "ses_a") == [7] * 2000
+    (aside,) = tmp_path.glob("damaged-*")  # noqa: ASYNC240 - a moment, in a test
+    assert (aside / "sessions.db").exists(), "what was there is kept"
+    assert await asyncio.to_thread(app.main, ["store", *flags, "check"]) == 0
+
+
+async def test_a_copy_made_while_turns_are_written_is_one_moment_of_them(store: SessionStore, tmp_path: Path) -> None:
+    sessions = [await open_session(store, f"ses_{number}") for number in range(4)]
+    copying = asyncio.create_task(asyncio.to_thread(StoreCopies(tmp_path).make))
+    turns = 0
+    while not copying.done() or turns < 8:
+        sessions = [await add_turn(store, session, turns) for session in sessions]
+        turns += 1
+    made = copying.result()
+    require_sound(made)
+    assert stat.S_IMODE(made.stat().st_mode) == 0o600
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "sessions.db").write_bytes(made.read_bytes())
+    lengths = [len(await tokens_of(elsewhere, session.session_id)) // 2000 for session in sessions]
+    assert max(lengths) - min(lengths) <= 1
+    assert lengths == sorted(lengths, reverse=True)
+
+
+async def test_a_damaged_copy_is_passed_over_for_an_older_good_one(tmp_path: Path) -> None:
+    clock = Clock()
+    store = SessionStore(tmp_path)
+    await add_turn(store, await open_session(store, "ses_a"), 7)
+    good = await asyncio.to_thread(StoreCopies(tmp_path, clock).make)
+    clock.now += 10
+    newer = await asyncio.to_thread(StoreCopies(tmp_path, clock).make)
+    store.close()
+    newer.write_bytes(newer.read_bytes()[:5000])
+    source, _ = restore_newest(tmp_path, clock)
+    assert source == good
+    assert await tokens_of(tmp_path, "ses_a") == [7] * 2000
+
+
+async def test_copies_are_due_every_few_hours_and_few_are_kept(store: SessionStore, tmp_path: Path) -> None:
+    clock = Clock()
+    copies = StoreCopies(tmp_path, clock)
+    made = []
+    for _ in range(KEPT + 2):
+        assert copies.is_due()
+        made.append(await asyncio.to_thread(copies.make))
+        assert not copies.is_due()
+        clock.now += EVERY_S
+    assert copies.all() == made[: -KEPT - 1 : -1]
+
+
+def test_no_restore_under_a_running_server_nor_without_a_copy(store: SessionStore, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="in use by another server"):
+        restore_newest(tmp_path)
+    store.close()
+    with pytest.raises(StoreError, match="no sound copy"):
+        restore_newest(tmp_path)
+    assert (tmp_path / "sessions.db").exists(), "nothing was moved"
+
+
+def test_no_room_is_said_before_anything_is_written(store: SessionStore, tmp_path: Path, monkeypatch) -> None:
+    usage = type("Usage", (), {"free": 1000})
+    monkeypatch.setattr("sessile.sessions.store.copies.shutil.disk_usage", lambda _: usage)
+    with pytest.raises(StoreError, match="are free"):
+        StoreCopies(tmp_path).make()
+    assert not StoreCopies(tmp_path).all()
