@@ -32,6 +32,7 @@ from ...sessions.keeping import (
 from ...sessions.manager.events import (
     EventsLost,
     KvMoved,
+    Missed,
     Movement,
     SessionEvent,
     TurnFailed,
@@ -43,6 +44,7 @@ from ...sessions.manager.requests import (
     HintOutcome,
     HintVerdict,
     Imported,
+    Miss,
     Resumed,
     SessionView,
     StopCause,
@@ -53,6 +55,7 @@ from ...sessions.manager.requests import (
     ToolChoiceMode,
     TurnDelta,
     TurnFinished,
+    TurnSummary,
 )
 from ...sessions.messages import Message, Role, Tool, ToolCall
 from ..engine.messages import FinishReason, Priority, TokenLogprobs, TokensBySource, TurnUsage
@@ -89,6 +92,8 @@ __all__ = [
     "KvMoved",
     "MalformedCall",
     "Message",
+    "Miss",
+    "Missed",
     "ModelChanged",
     "Movement",
     "Persistence",
@@ -130,6 +135,7 @@ __all__ = [
     "TurnFinished",
     "TurnInterrupted",
     "TurnStarted",
+    "TurnSummary",
     "TurnUsage",
     "Watch",
     "WatchStarted",

@@ -14,6 +14,7 @@ from ...sessions.manager.requests import ExportRequest, Imported, ImportSession,
 from ..proto import events, responses, transfer
 from ..proto import session_pb2 as pb
 from ..proto.session_pb2_grpc import SessionServiceStub
+from .api_key import with_api_key
 from .errors import from_rpc_error
 from .retry import RetryPolicy
 
@@ -24,7 +25,14 @@ _KEEPALIVE_MS = 30_000
 class Connection:
     """Sends wire messages. Must be made, used and closed inside one running event loop."""
 
-    def __init__(self, target: str, retry: RetryPolicy, credentials: grpc.ChannelCredentials | None) -> None:
+    def __init__(
+        self,
+        target: str,
+        retry: RetryPolicy,
+        credentials: grpc.ChannelCredentials | None,
+        api_key: str | None = None,
+    ) -> None:
+        interceptors = with_api_key(api_key)
         options: list[tuple[str, Any]] = [
             ("grpc.max_receive_message_length", -1),
             ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
@@ -34,9 +42,9 @@ class Connection:
             ("grpc.enable_retries", 0),  # done here, where the request ids are known
         ]
         if credentials is None:
-            self._channel = grpc.aio.insecure_channel(target, options=options)
+            self._channel = grpc.aio.insecure_channel(target, options=options, interceptors=interceptors)
         else:
-            self._channel = grpc.aio.secure_channel(target, credentials, options=options)
+            self._channel = grpc.aio.secure_channel(target, credentials, options=options, interceptors=interceptors)
         self.stub = SessionServiceStub(self._channel)
         self.retry = retry
 

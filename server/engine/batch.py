@@ -79,11 +79,10 @@ class BlockTables:
         for index in indices:
             row[index] = sequence.held.block_ids[index]
 
-    def shrink(self, sequence: Sequence) -> None:
-        """Blocks of ``sequence`` were taken from its end."""
-        assert sequence.held is not None
+    def forget_from(self, sequence: Sequence, block: int) -> None:
+        """From its block number ``block`` on ``sequence`` has other blocks now, or none."""
         if sequence in self._written:
-            self._written[sequence] = min(self._written[sequence], len(sequence.held.block_ids))
+            self._written[sequence] = min(self._written[sequence], block)
 
     def forget(self, sequence: Sequence) -> None:
         """Free the row of a turn that ended or was preempted; harmless if it has none."""
@@ -109,7 +108,11 @@ def build_arrays(plan: StepPlan, tables: BlockTables, block_size: int) -> StepAr
     positions = np.arange(total, dtype=np.int32) - query_start[owner] + starts[owner]
     rows = [tables.row(chunk.sequence) for chunk in chunks]
     max_blocks = max(-(-(chunk.start + chunk.num_tokens) // block_size) for chunk in chunks)
-    block_tables = tables.gather(rows, max_blocks)
+    block_tables = tables.gather(rows, max_blocks)  # a copy
+    for index, chunk in enumerate(chunks):
+        if chunk.blocks:
+            first = chunk.start // block_size
+            block_tables[index, first : first + len(chunk.blocks)] = chunk.blocks
     slots = block_tables[owner, positions // block_size].astype(np.int64) * block_size + positions % block_size
     token_ids = np.concatenate([_token_ids(chunk) for chunk in chunks])
     wanted = [np.arange(end - chunk.num_rows, end) for chunk, end in zip(chunks, query_start[1:], strict=True)]

@@ -24,10 +24,10 @@ from .lower_tiers import TierSetup
 from .messages import AdmittedTurn, EngineStats, FinishReason, SubmitTurn, TurnOutput
 from .model_runner import Runner
 from .prompt_accounts import PromptAccounts
-from .sampler import SampledToken
+from .sampler import SampledToken, num_right
 from .scheduler import Chunk, Scheduler, StepPlan
 from .sequence import Sequence, SequenceState
-from .speculation.drafter import Drafter, NoDrafts
+from .speculation.drafter import Drafter, NoDrafts, VerifiedDraft
 from .turn_grammars import TurnGrammars
 
 
@@ -240,6 +240,7 @@ class EngineCore:
             for sequence in (*self._scheduler.running, *self._scheduler.loading)
             if sequence.held is not None
         )
+        own += 0 if self._cache.transfer is None else self._cache.transfer.num_hanging_blocks
         assert self._cache.pool.num_free + self._cache.tree.num_blocks + own == self.num_blocks, "a block has no owner"
 
     # -- parts of a step ------------------------------------------------------------------------------------------
@@ -264,34 +265,46 @@ class EngineCore:
 
     def _append_sampled(self, plan: StepPlan, sampled: list[SampledToken]) -> list[Sequence]:
         """Give the turns their tokens; returns those that got any."""
-        now, tokens = self._clock(), iter(sampled)
+        now, tokens, advanced = self._clock(), iter(sampled), []
         ending = [chunk for chunk in plan.chunks if chunk.reaches_end]
-        for chunk in ending:
-            if chunk.sequence.first_token is None:
-                chunk.sequence.first_token = now
-            self._verify(chunk, list(itertools.islice(tokens, chunk.num_rows)))
-            if self._scheduler.accept(chunk.sequence):
-                self._tables.shrink(chunk.sequence)
-            chunk.sequence.append_forced()
-        for chunk in ending:
-            if chunk.sequence.finish_reason is not None:
-                self._finish(chunk.sequence, chunk.sequence.finish_reason)
-        return [chunk.sequence for chunk in ending]
+        for sequence, group in itertools.groupby(ending, lambda chunk: chunk.sequence):  # branches are neighbours
+            chunks = list(group)
+            if sequence.first_token is None:
+                sequence.first_token = now
+            self._verify(chunks, [list(itertools.islice(tokens, chunk.num_rows)) for chunk in chunks])
+            sequence.append_forced()
+            advanced.append(sequence)
+        for sequence in advanced:
+            if sequence.finish_reason is not None:
+                self._finish(sequence, sequence.finish_reason)
+        return advanced
 
-    def _verify(self, chunk: Chunk, sampled: list[SampledToken]) -> None:
-        """Append the token sampled first, and each further one while the draft before it is what was sampled."""
-        sequence, accepted = chunk.sequence, 0
-        for token, draft in zip(sampled, (*chunk.drafts, None), strict=True):
+    def _verify(self, chunks: list[Chunk], sampled: list[list[SampledToken]]) -> None:
+        """Append to the turn of ``chunks`` what was sampled behind the one whose drafts agree with it for longest."""
+        right = [num_right(chunk.drafts, tokens) for chunk, tokens in zip(chunks, sampled, strict=True)]
+        best = right.index(max(right))
+        chunk, sequence = chunks[best], chunks[best].sequence
+        appended = 0
+        for token in sampled[best][: right[best] + 1]:
             sequence.append(token.token_id, token.logprobs)
-            self._counters.generated_tokens += 1
-            accepted += token.token_id == draft
-            if token.token_id != draft or sequence.finish_reason is not None:
+            appended += 1
+            if sequence.finish_reason is not None:
                 break
-        sequence.drafted_tokens += len(chunk.drafts)
-        sequence.accepted_tokens += accepted
-        self._counters.drafted_tokens += len(chunk.drafts)
+        if self._scheduler.accept(chunks, chunk):
+            self._tables.forget_from(sequence, chunk.start // self.block_size)
+        self._note_drafts(chunks, chunk, min(right[best], appended), appended)
+
+    def _note_drafts(self, chunks: list[Chunk], chosen: Chunk, accepted: int, appended: int) -> None:
+        drafted = sum(len(chunk.drafts) for chunk in chunks)
+        chosen.sequence.drafted_tokens += drafted
+        chosen.sequence.accepted_tokens += accepted
+        self._counters.generated_tokens += appended
+        self._counters.drafted_tokens += drafted
         self._counters.accepted_tokens += accepted
-        self._drafter.verified(sequence, len(chunk.drafts), accepted)
+        self._drafter.verified(
+            chosen.sequence,
+            [VerifiedDraft(chunk.drafts, accepted if chunk is chosen else 0) for chunk in chunks if chunk.drafts],
+        )
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         if sequence.state is SequenceState.PREPARING:  # the scheduler has not heard of it

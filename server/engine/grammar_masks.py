@@ -50,13 +50,15 @@ class MaskThread:
 
 
 def compute_masks(rows: Sequence[SampleRow], words: int) -> StepMasks:
-    """What may be sampled in each of ``rows``; those of one turn stand together, its drafts one by one longer."""
+    """What may be sampled in each of ``rows``; those of one guess for a turn stand together, its drafts one by one
+    longer from none on."""
     constrained = [index for index, row in enumerate(rows) if row.sequence.grammar is not None]
     masks = np.full((len(constrained), words), -1, dtype=np.int32)
     forced: dict[int, int] = {}
     place = 0
-    for _, group in itertools.groupby(constrained, key=lambda index: id(rows[index].sequence)):
-        indices = list(group)
+    guesses = itertools.accumulate(int(not rows[index].drafted) for index in constrained)
+    for _, group in itertools.groupby(zip(constrained, guesses, strict=True), key=lambda pair: pair[1]):
+        indices = [index for index, _ in group]
         last = rows[indices[-1]]
         assert last.sequence.grammar is not None
         own = masks[place : place + len(indices)]

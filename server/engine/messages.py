@@ -114,7 +114,8 @@ class SubmitTurn(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     ``logged_tokens``: of the prompt, what the session's log says was computed before.
     ``persist`` False: its blocks are not written to where they outlive the process. ``deadline_s``: a turn that still
     waits so many seconds after the engine got it ends with ``FinishReason.EXPIRED``; one that runs goes on.
-    ``expected_token_ids``: what the answer may be like; drafts may be taken from it.
+    ``expected_token_ids``: what the answer may be like; drafts may be taken from it. ``tool_schema`` names the tools
+    that it may call: what turns of the same salt and tools said is drafted from too.
     """
 
     turn_id: str
@@ -128,6 +129,7 @@ class SubmitTurn(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     persist: bool = True
     deadline_s: float | None = None
     expected_token_ids: tuple[int, ...] = ()
+    tool_schema: str = ""
     logged_tokens: int = 0
 
 

@@ -22,10 +22,11 @@ import zmq
 from ...kernels.backend import prepare, select
 from ...sessions.errors import SessileError
 from ..model.registry import load_model, resolve_model
-from ..model.source import ModelSource
+from ..model.source import ModelSource, default_cache_dir
 from .cache_messages import CacheCall
 from .core import EngineCore
 from .engine_config import Device, EngineConfig
+from .kept_calibration import KeptCalibration
 from .lower_tiers import TierSetup, open_lower_tiers, wants_lower_tiers
 from .messages import (
     AbortTurn,
@@ -114,7 +115,12 @@ class EngineProcess:
         source = resolve_model(config.model, None, self._report)
         model = load_model(source, device=device, dtype=config.dtype.value, progress=self._report)
         self._report("open the cache tiers", 0.0)
-        tiers = TierSetup(partial(open_lower_tiers, config)) if wants_lower_tiers(config, device.type) else None
+        tiers = None
+        if wants_lower_tiers(config, device.type):
+            kept = KeptCalibration(
+                default_cache_dir() / "calibration", (model.fingerprint, str(config.threads), config.disk_path)
+            )
+            tiers = TierSetup(partial(open_lower_tiers, config), kept.calibrate, kept.keep)
         torch.set_num_threads(1)  # the kernels have threads of their own; torch's pool would spin beside them
         core = EngineCore(
             config,

@@ -12,6 +12,7 @@ temperature; top-k; top-p; min-p. Log probabilities are the model's own, before 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import torch
@@ -56,6 +57,13 @@ class SampledToken:
 
     token_id: int
     logprobs: TokenLogprobs | None
+
+
+def num_right(drafts: tuple[int, ...], sampled: list[SampledToken]) -> int:
+    """How many of ``drafts`` are what was sampled in their place, before the first that is not; ``sampled`` has a token
+    for each, and the one behind them."""
+    agree = (draft == token.token_id for draft, token in zip(drafts, sampled, strict=False))
+    return sum(1 for _ in itertools.takewhile(bool, agree))
 
 
 def uniform(seed: int, position: int) -> float:

@@ -87,6 +87,8 @@ class SessionServiceStub:
     """Watch one session, or all of a tenant: turns, misses, and where KV goes. It ends when the caller cancels it. A
     watcher that is too slow loses events and is told how many; it slows nobody.
     """
+    ListTurns: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListTurnsRequest, _session_pb2.ListTurnsResponse]
+    """List the turns of a session: what each added to the log, and what it cost."""
     Export: _grpc.UnaryStreamMultiCallable[_session_pb2.ExportRequest, _session_pb2.ExportResponse]
     """Write a session to a file: its log and, if wanted, its KV."""
     Import: _grpc.StreamUnaryMultiCallable[_session_pb2.ImportRequest, _session_pb2.ImportResponse]
@@ -131,6 +133,8 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """Watch one session, or all of a tenant: turns, misses, and where KV goes. It ends when the caller cancels it. A
     watcher that is too slow loses events and is told how many; it slows nobody.
     """
+    ListTurns: _aio.UnaryUnaryMultiCallable[_session_pb2.ListTurnsRequest, _session_pb2.ListTurnsResponse]  # type: ignore[assignment]
+    """List the turns of a session: what each added to the log, and what it cost."""
     Export: _aio.UnaryStreamMultiCallable[_session_pb2.ExportRequest, _session_pb2.ExportResponse]  # type: ignore[assignment]
     """Write a session to a file: its log and, if wanted, its KV."""
     Import: _aio.StreamUnaryMultiCallable[_session_pb2.ImportRequest, _session_pb2.ImportResponse]  # type: ignore[assignment]
@@ -244,6 +248,14 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         """Watch one session, or all of a tenant: turns, misses, and where KV goes. It ends when the caller cancels it. A
         watcher that is too slow loses events and is told how many; it slows nobody.
         """
+
+    @_abc_1.abstractmethod
+    def ListTurns(
+        self,
+        request: _session_pb2.ListTurnsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.ListTurnsResponse, _abc.Awaitable[_session_pb2.ListTurnsResponse]]:
+        """List the turns of a session: what each added to the log, and what it cost."""
 
     @_abc_1.abstractmethod
     def Export(

@@ -37,6 +37,7 @@ _DOCUMENTED: tuple[type[msgspec.Struct], ...] = (
     session_bodies.AppendBody,
     session_bodies.GenerateBody,
     session_answers.SessionList,
+    session_answers.TurnList,
     session_answers.TurnAnswer,
     session_answers.TurnStreamEvent,
     session_answers.WatchStreamEvent,

@@ -12,7 +12,7 @@ The blocks of a sequence, in order:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from .block_pool import BlockPool
 from .keys import BlockKeys
@@ -181,6 +181,43 @@ class PrefixCache:
             del held.block_ids[-len(spare) :]
             self._pool.release(spare)
         return bool(spare)
+
+    def leave_behind(self, held: SequenceBlocks, first: int, count: int) -> list[int]:
+        """Take the blocks from ``first`` on from a sequence, which go on as if it had never got them. The first
+        ``count`` of them are still being written to: they are returned, and stay in use until ``take_back``."""
+        left, others = held.block_ids[first : first + count], held.block_ids[first + count :]
+        del held.block_ids[first:]
+        self._pool.release(others)
+        return left
+
+    def take_back(self, blocks: list[int]) -> None:
+        """Nobody writes to ``blocks`` any more, which were left behind."""
+        self._pool.release(blocks)
+
+    def branch(self, held: SequenceBlocks, start: int, num_tokens: int) -> tuple[list[int], BlockCopy | None] | None:
+        """New blocks in which tokens ``start`` to ``num_tokens`` can stand otherwise than in those of ``held``: the
+        first is for the block of token ``start``, whose tokens before it the copy brings. None if the pool cannot give
+        them.
+
+        They belong to nobody: ``adopt_branch`` or ``drop_branch`` must follow.
+        """
+        first, offset = divmod(start, self.block_size)
+        blocks = self._allocate(self.blocks_for(num_tokens) - first)
+        if blocks is None:
+            return None
+        return blocks, BlockCopy(held.block_ids[first], blocks[0], offset) if offset else None
+
+    def adopt_branch(self, held: SequenceBlocks, start: int, blocks: Sequence[int]) -> None:
+        """Go on with ``blocks``, a branch at token ``start``, instead of the sequence's own from there on. What is in
+        the tree by now stays: the branch's copy of it is given back."""
+        first = start // self.block_size
+        kept = max(first, held.num_cached_tokens // self.block_size)
+        self._pool.release([*held.block_ids[kept:], *blocks[: kept - first]])
+        held.block_ids[kept:] = blocks[kept - first :]
+
+    def drop_branch(self, blocks: Sequence[int]) -> None:
+        """Give the blocks of a branch back."""
+        self._pool.release(list(blocks))
 
     def commit(self, held: SequenceBlocks, key: bytes, num_computed: int) -> list[int]:
         """Put the blocks that became full into the tree, where others find them at once.

@@ -102,7 +102,7 @@ class Completions:
     async def _unkept(
         self, request: CompletionRequest, keys: ConversationKeys, prompt: _Prompt
     ) -> AsyncGenerator[CompletionEvent, None]:
-        run = await self._run(request, prompt, TurnTerms(logged_tokens=prompt.logged_tokens))
+        run = await self._run(request, prompt, TurnTerms(tools=request.tools, logged_tokens=prompt.logged_tokens))
         self._turns.observer.asked(run.turn, prompt.conversation, partial(content_of_request, request))
         yield TurnBegun(session_id="", prompt_tokens=len(prompt.token_ids))
         async with aclosing(run.deltas()) as deltas:
@@ -143,6 +143,7 @@ class Completions:
         self, request: CompletionRequest, keys: ConversationKeys, prompt: _Prompt, held: Held
     ) -> AsyncGenerator[CompletionEvent, None]:
         terms = TurnTerms(
+            tools=request.tools,
             logged_tokens=prompt.logged_tokens,
             persist=self._care.persists_turns(held.session),
             owner=held.session.session_id,

@@ -25,7 +25,7 @@ from ..store import Change, SessionStore, StoredAnswer
 from . import answers, validation
 from .cache_watch import CacheWatch
 from .completions import Completions
-from .events import Happening, SessionEvent, TurnStarted, failure_of
+from .events import Happening, Missed, SessionEvent, TurnStarted, failure_of
 from .kv_care import KvCare
 from .kv_requests import KvRequests
 from .ports import Clock, TurnEngine, TurnObserver
@@ -57,11 +57,13 @@ from .requests import (
     SuspendRequest,
     TurnEvent,
     TurnFinished,
+    TurnSummary,
     WatchRequest,
 )
 from .running import Claim, RunningWork
 from .transfer import SessionTransfer
 from .turn import TurnResult
+from .turn_accounts import account_of, turns_of
 from .turn_content import content_of_session
 from .turns import TurnPrompt, Turns, TurnTerms
 from .views import new_session_id, summary_of, view_of
@@ -286,6 +288,13 @@ class SessionManager:
         session = await self._records.open(session_id, tenant)
         return view_of(session, self._policy, busy=self._running.is_busy(session_id))
 
+    async def turns(self, session_id: str, tenant: str = "") -> tuple[TurnSummary, ...]:
+        """The finished turns of an open session."""
+        validation.require_tenant(tenant)
+        validation.require_session_id(session_id)
+        session = await self._records.open(session_id, tenant)
+        return turns_of(await self._store.log(session.place), await self._store.accounts(session.place))
+
     async def list(self, request: ListSessions) -> SessionPage:
         """A page of open sessions, without their system prompts and tools."""
         validation.require_listing(request)
@@ -347,6 +356,7 @@ class SessionManager:
         self._publish(session, TurnStarted(version=session.version, prompt_tokens=len(prompt.token_ids)))
         expected = session.keeping.expected_output if isinstance(request, GenerateRequest) else None
         return TurnTerms(
+            tools=session.tools,
             persist=self._care.persists_turns(session),
             deadline_s=request.deadline_s,
             expected_token_ids=await self._turns.expected_tokens(expected),
@@ -364,7 +374,8 @@ class SessionManager:
     ) -> TurnFinished:
         said = (result.message,) if prompt.in_chat else ()
         output = NewEntry(kind=EntryKind.OUTPUT, token_ids=result.token_ids, messages=said)
-        entries = (output,) if prompt.entry is None else (prompt.entry, output)
+        before = () if prompt.entry is None else (prompt.entry,)
+        entries = (*before, output)
         after = session.advanced(entries, now=self._clock())
         finished = TurnFinished(
             finish_reason=result.finish_reason,
@@ -380,17 +391,20 @@ class SessionManager:
             reasoning_tokens=result.reasoning_tokens,
         )
         answer = answers.turn_answer(result, finished)
+        accounted = msgspec.structs.replace(output, account=account_of(finished, after.updated_at))
         expected = session.keeping.expected_output
         change = Change(
             session=after,
             base_version=session.version,
-            entries=entries,
+            entries=(*before, accounted),
             keep=lambda keeping: keeping.after_turn(expected),
         )
         _, committed = await self._records.commit(request, change, answer)
         if committed is not None:
             self._care.turn_ended(committed, [*prompt.token_ids, *result.token_ids], _calls_of(said))
             self._publish(committed, finished)
+            if miss is not None:
+                self._publish(committed, Missed(miss=miss))
         logger.debug(
             "turn %d: %d tokens, %s",
             finished.turn,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import uuid
 from collections.abc import Callable, Collection, Sequence
@@ -54,13 +55,14 @@ class TurnTerms(msgspec.Struct, frozen=True, kw_only=True):
     """What goes along with a turn's prompt.
 
     ``persist``: write its KV to disk when it ends. ``deadline_s``: a turn that still waits after so many seconds ends.
-    ``expected_token_ids``: what the answer may be like, to draft from. ``logged_tokens``: of the prompt's tokens, those
-    whose KV was computed before, here or elsewhere.
+    ``expected_token_ids``: what the answer may be like, to draft from. ``tools``: those that it may call.
+    ``logged_tokens``: of the prompt's tokens, those whose KV was computed before, here or elsewhere.
     """
 
     persist: bool = True
     deadline_s: float | None = None
     expected_token_ids: tuple[int, ...] = ()
+    tools: tuple[Tool, ...] = ()
     logged_tokens: int = 0
     owner: str = ""  # the session, of a turn whose request names none
 
@@ -252,8 +254,16 @@ class Turns:
             persist=terms.persist,
             deadline_s=terms.deadline_s,
             expected_token_ids=terms.expected_token_ids,
+            tool_schema=_tool_schema(terms.tools),
             logged_tokens=terms.logged_tokens,
         )
+
+
+def _tool_schema(tools: tuple[Tool, ...]) -> str:
+    """A name for ``tools``, the same for the same ones; empty for none."""
+    if not tools:
+        return ""
+    return hashlib.blake2b(msgspec.json.encode(tools, order="deterministic"), digest_size=16).hexdigest()
 
 
 def _secret_words(request: GenerateRequest | CompletionRequest) -> tuple[str, ...]:

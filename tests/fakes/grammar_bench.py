@@ -15,7 +15,7 @@ from sessile.server.engine.engine_config import EngineConfig
 from sessile.server.engine.grammar import Grammar
 from sessile.server.engine.messages import SubmitTurn, TurnOutput
 from sessile.server.engine.sampling_params import SamplingParams
-from sessile.server.engine.speculation.drafter import DraftRequest, NoDrafts
+from sessile.server.engine.speculation.drafter import Branches, DraftRequest, NoDrafts
 from sessile.server.text.grammar_vocabulary import GrammarVocabulary
 from sessile.server.text.guidance import guidance_tokenizer
 from sessile.server.text.tokenizer import Tokenizer
@@ -33,8 +33,12 @@ class RandomDrafter(NoDrafts):
         self._vocab_size = vocab_size
         self.answers: list[list[int]] = []
 
-    def draft(self, requests: list[DraftRequest], budget: int) -> list[tuple[int, ...]]:
-        return [self._guess(request.sequence.token_ids.tolist()) for request in requests]
+    def draft(self, requests: list[DraftRequest], budget: int) -> list[Branches]:
+        """One or two guesses for each turn."""
+        return [
+            tuple(self._guess(request.sequence.token_ids.tolist()) for _ in range(self._random.randint(1, 2)))
+            for request in requests
+        ]
 
     def _guess(self, tokens: list[int]) -> tuple[int, ...]:
         count = self._random.randint(0, self._longest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from ....sessions.cache.prefix_cache import BlockCopy
-from ..kv_transfer import BlockLoad
+from ..block_loads import BlockLoad
 from ..sequence import Sequence
 from .step_time import StepWork
 
@@ -13,12 +13,14 @@ from .step_time import StepWork
 @dataclasses.dataclass(frozen=True, slots=True)
 class Chunk:
     """Compute ``num_tokens`` tokens of ``sequence`` from ``start`` on, of which the last are ``drafts``: guesses that
-    stand behind the sequence's own tokens."""
+    stand behind the sequence's own tokens. ``blocks``, where there are any, are its blocks from that of ``start`` on,
+    instead of the sequence's: see ``draft_planner``."""
 
     sequence: Sequence
     start: int
     num_tokens: int
     drafts: tuple[int, ...] = ()
+    blocks: tuple[int, ...] = ()
 
     @property
     def num_own_tokens(self) -> int:

@@ -18,13 +18,14 @@ from collections.abc import Callable, Iterable
 from ....sessions.cache.prefix_cache import PrefixCache
 from ....sessions.cache.radix_node import Match
 from ....sessions.cache.tiers import Tier
+from ..block_loads import BlockLoad, FinishedLoad, LoadDecision
 from ..engine_config import EngineConfig
-from ..kv_transfer import BlockLoad, FinishedLoad, KVTransfer, LoadDecision
+from ..kv_transfer import KVTransfer
 from ..messages import FinishReason, Priority, QueueStats
 from ..prompt_accounts import PromptAccounts
 from ..sequence import Sequence, SequenceState
 from ..speculation.drafter import Drafter
-from .drafting import add_drafts
+from .draft_planner import DraftPlanner
 from .fair_shares import FairShares
 from .giving_way import offline_victim, unfair_victim
 from .in_flight import InFlightPrefixes
@@ -58,7 +59,7 @@ class Scheduler:
         drafter: Drafter | None = None,
     ) -> None:
         self._config = config
-        self._drafter = drafter
+        self._drafts = DraftPlanner(cache, drafter, config.max_batch_tokens)
         self._cache = cache
         self._accounts = accounts
         self._blocks = TurnBlocks(cache, accounts, transfer)
@@ -132,8 +133,7 @@ class Scheduler:
         self._clear_the_way(plan, now)
         budget = StepBudget(self._config.max_batch_tokens, self._bound)
         self._plan_decodes(plan)
-        if self._drafter is not None:
-            add_drafts(plan, self._drafter, self._blocks, self._config.max_batch_tokens)
+        self._drafts.add_to(plan)
         for chunk in plan.chunks:
             budget.add_decode(chunk)
         self._plan_prefills(plan, budget, now)
@@ -158,17 +158,11 @@ class Scheduler:
             self._let_go(self._in_flight.advance(sequence, sequence.num_computed // self._blocks.block_size))
         return replaced
 
-    def accept(self, sequence: Sequence) -> bool:
-        """Note that the tokens which ``sequence`` got in a step, all but the last one, were computed in it as drafts.
-
-        Rejected drafts leave nothing: their KV is behind what is computed, and blocks reserved for them are given back.
-        Returns whether there were such blocks.
-        """
-        held = sequence.held
-        assert held is not None
-        sequence.num_computed = sequence.num_tokens - 1
-        self._charge(sequence, sequence.num_tokens)
-        return self._cache.shrink(held, sequence.num_tokens)
+    def accept(self, chunks: list[Chunk], accepted: Chunk) -> bool:
+        """Note that a turn got tokens in a step, of which all but the last were computed as drafts of ``accepted``, one
+        of the turn's ``chunks``. Returns whether it has other blocks now."""
+        self._charge(accepted.sequence, accepted.sequence.num_tokens)
+        return self._drafts.accept(chunks, accepted)
 
     def observe(self, plan: StepPlan, seconds: float) -> None:
         """The step of ``plan`` took ``seconds``: what is predicted next learns from it."""
@@ -338,6 +332,28 @@ class Scheduler:
     def _take_finished_loads(self) -> None:
         for load in self._transfer.finished() if self._transfer is not None else ():
             self._end_load(load)
+        for hanging in self._transfer.give_up() if self._transfer is not None else ():
+            self._leave_behind(hanging)
+        for returned in self._transfer.returned() if self._transfer is not None else ():
+            self._blocks.take_back(returned)
+            self._did_not_fit = None
+
+    def _leave_behind(self, load: BlockLoad) -> None:
+        """A load hangs: its turn computes what it would have brought, in other blocks, or waits for these."""
+        sequence = load.sequence
+        del self._loading[sequence]
+        fits = self._blocks.leave_behind(sequence, load)
+        if sequence.finish_reason is not None:
+            self._give_back(sequence)
+            self._forget(sequence)
+            return
+        self._note_load_s(sequence)
+        if fits:
+            self._run(sequence, sequence.num_computed, {})
+            return
+        self._give_back(sequence)
+        sequence.state, sequence.num_computed = SequenceState.WAITING, 0
+        self._wait(sequence)
 
     def _end_load(self, load: FinishedLoad) -> None:
         """What was loaded is like what was computed; the turn goes on from there."""

@@ -153,12 +153,13 @@ class SimulatedEngine:
         )
 
     def _sample(self, plan: StepPlan) -> None:
-        ending = [chunk.sequence for chunk in plan.chunks if chunk.reaches_end]
-        for sequence in ending:
+        ending = [chunk for chunk in plan.chunks if chunk.reaches_end]
+        for chunk in ending:
+            sequence = chunk.sequence
             sequence.append((sequence.order * 7919 + sequence.num_tokens) % (1 << 31), None)
-            self.scheduler.accept(sequence)
+            self.scheduler.accept([chunk], chunk)
             self._note_token(self.records[sequence.turn_id])
-        for sequence in ending:
+        for sequence in [chunk.sequence for chunk in ending]:
             if sequence.finish_reason is not None:
                 self.scheduler.finish(sequence, sequence.finish_reason)
                 self._end(sequence)

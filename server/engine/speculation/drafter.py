@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from ..messages import DraftCounters
 from ..sequence import Sequence
+
+# The guesses for one turn: the first, then others that begin with other tokens; none at all is ().
+Branches: TypeAlias = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,15 +20,24 @@ class DraftRequest:
     most: int
 
 
+class VerifiedDraft(NamedTuple):
+    """A guess as it was computed, at its full length or cut short, and how many tokens of it were accepted: 0 for all
+    guesses of a turn but one."""
+
+    token_ids: tuple[int, ...]
+    accepted: int
+
+
 class Drafter(Protocol):
     """Guesses what decoding turns will say next, and hears how it went."""
 
-    def draft(self, requests: list[DraftRequest], budget: int) -> list[tuple[int, ...]]:
-        """The guesses for each of ``requests``, none where that does not pay; at most ``budget`` tokens together."""
+    def draft(self, requests: list[DraftRequest], budget: int) -> list[Branches]:
+        """The guesses for each of ``requests``, none where that does not pay; at most ``budget`` tokens together, of
+        which each guess but a turn's first takes one more than its own."""
         ...
 
-    def verified(self, sequence: Sequence, drafted: int, accepted: int) -> None:
-        """``sequence`` got its tokens of a step: of ``drafted`` guesses that were computed, ``accepted`` are right."""
+    def verified(self, sequence: Sequence, verified: list[VerifiedDraft]) -> None:
+        """``sequence`` got its tokens of a step, in which these guesses were computed."""
         ...
 
     def stepped(self, rows: int, seconds: float) -> None:
@@ -48,10 +60,10 @@ class Drafter(Protocol):
 class NoDrafts:
     """Guesses nothing; see ``Drafter``."""
 
-    def draft(self, requests: list[DraftRequest], budget: int) -> list[tuple[int, ...]]:
+    def draft(self, requests: list[DraftRequest], budget: int) -> list[Branches]:
         return [() for _ in requests]
 
-    def verified(self, sequence: Sequence, drafted: int, accepted: int) -> None:
+    def verified(self, sequence: Sequence, verified: list[VerifiedDraft]) -> None:
         pass
 
     def stepped(self, rows: int, seconds: float) -> None:

@@ -52,6 +52,9 @@ class PastOutputs:
         while len(self._texts) > 1 and self.num_bytes > self._most_bytes:
             self._texts.popitem(last=False)
 
+    def close(self) -> None:
+        """Nothing else is called afterwards."""
+
     def texts(self) -> list[tuple[_Key, npt.NDArray[np.int32]]]:
         """All of them, the least recently used first."""
         return [(key, text.token_ids) for key, text in self._texts.items()]

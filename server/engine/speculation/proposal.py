@@ -24,6 +24,7 @@ class Agreement(enum.IntEnum):
     SINGLE = 0  # there is only one
     UNANIMOUS = 1  # all in the same way
     SPLIT = 2  # in several ways, of which the most frequent is guessed
+    SECOND = 3  # and this guess is another one, in case that one is wrong
 
 
 class Proposal(NamedTuple):

@@ -15,7 +15,7 @@ from sessile.server.engine.core import EngineCore
 from sessile.server.engine.engine_config import EngineConfig
 from sessile.server.engine.messages import FinishReason, SubmitTurn, TurnOutput
 from sessile.server.engine.sampling_params import SamplingParams
-from sessile.server.engine.speculation.drafter import Drafter, DraftRequest, NoDrafts
+from sessile.server.engine.speculation.drafter import Branches, Drafter, DraftRequest, NoDrafts
 
 BLOCK_BYTES = 2 * 16 * 2 * 4
 
@@ -23,13 +23,17 @@ BLOCK_BYTES = 2 * 16 * 2 * 4
 class GuessingDrafter(NoDrafts):
     """Drafts of a random length, of which a random part is right. It may guess more than was asked for."""
 
-    def __init__(self, seed: int, longest: int, rightness: float = 0.8) -> None:
+    def __init__(self, seed: int, longest: int, rightness: float = 0.8, most_branches: int = 1) -> None:
+        self._most = most_branches
         self._random = random.Random(seed)
         self._longest = longest
         self._rightness = rightness
 
-    def draft(self, requests: list[DraftRequest], budget: int) -> list[tuple[int, ...]]:
-        return [self._guess(request.sequence.token_ids.tolist()) for request in requests]
+    def draft(self, requests: list[DraftRequest], budget: int) -> list[Branches]:
+        return [
+            tuple(self._guess(request.sequence.token_ids.tolist()) for _ in range(self._random.randint(0, self._most)))
+            for request in requests
+        ]
 
     def _guess(self, tokens: list[int]) -> tuple[int, ...]:
         right = continuation(tokens, self._random.randint(0, self._longest))
@@ -93,9 +97,9 @@ class Oracle(NoDrafts):
         self._length = length
         self.asked = 0
 
-    def draft(self, requests: list[DraftRequest], budget: int) -> list[tuple[int, ...]]:
+    def draft(self, requests: list[DraftRequest], budget: int) -> list[Branches]:
         self.asked += 1
-        return [tuple(continuation(r.sequence.token_ids.tolist(), self._length)) for r in requests]
+        return [(tuple(continuation(r.sequence.token_ids.tolist(), self._length)),) for r in requests]
 
 
 def test_drafts_that_cross_block_borders_and_are_rejected_leave_no_block() -> None:
@@ -152,6 +156,26 @@ def test_drafts_preempt_nobody() -> None:
         assert engine.tokens[str(seed)] == continuation(prompt(30, seed), 34)
 
 
+def test_of_several_guesses_the_right_one_is_taken() -> None:
+    class WrongThenRight(NoDrafts):
+        def draft(self, requests: list[DraftRequest], budget: int) -> list[Branches]:
+            right = [tuple(continuation(r.sequence.token_ids.tolist(), 3)) for r in requests]
+            return [(((r[0] + 1) % VOCAB, 5), ((r[0] + 2) % VOCAB, 6), r) for r in right]
+
+    for length in (31, 32, 33, 40):  # the branch's first block: half full, just full, empty
+        engine = Engine(WrongThenRight())
+        engine.submit("a", prompt(length), max_tokens=41)
+        engine.run()
+        assert engine.tokens["a"] == continuation(prompt(length), 41)
+        assert engine.core.stats().steps == 1 + 40 // 4
+        assert engine.last["a"].usage.accepted_tokens == 30
+        longer = [*prompt(length), *engine.tokens["a"], 1, 2]
+        engine.submit("b", longer, max_tokens=5)
+        engine.run()
+        assert engine.tokens["b"] == continuation(longer, 5), "what branches computed is in the tree"
+        assert engine.last["b"].usage.tokens_by_source.device == length + 40
+
+
 def test_the_tree_never_sees_rejected_drafts() -> None:
     engine = Engine(GuessingDrafter(seed=7, longest=20, rightness=0.6))
     engine.submit("a", prompt(40), max_tokens=60)
@@ -185,11 +209,12 @@ TURNS = st.lists(
     seed=st.integers(0, 10**6),
     longest=st.integers(0, 50),
     rightness=st.sampled_from([0.0, 0.5, 0.9, 1.0]),
+    branches=st.integers(1, 3),
 )
 def test_any_drafts_on_a_small_pool_leave_each_turn_its_own_tokens(
-    turns, num_blocks: int, budget: int, seed: int, longest: int, rightness: float
+    turns, num_blocks: int, budget: int, seed: int, longest: int, rightness: float, branches: int
 ) -> None:
-    drafter = GuessingDrafter(seed, longest, rightness)
+    drafter = GuessingDrafter(seed, longest, rightness, branches)
     engine = Engine(drafter, num_blocks=num_blocks, max_batch_tokens=budget, max_sequences=4)
     expected: dict[str, list[int]] = {}
     for index, (family, length, count, steps, aborted, stops) in enumerate(turns):

@@ -6,7 +6,7 @@ vLLM #40875 and #41758: n-gram drafts corrupt tool calls, and greedy output chan
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -46,9 +46,12 @@ PROMPTS = [
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> CausalLM:
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CausalLM]:
     folder = make_tiny_llama(tmp_path_factory.mktemp("tiny"))
-    return load_model(resolve_model(str(folder)), device="cpu", dtype="float32").model
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # so small a model has nothing for a second one
+    yield load_model(resolve_model(str(folder)), device="cpu", dtype="float32").model
+    torch.set_num_threads(threads)
 
 
 class Engine:
