@@ -26,6 +26,10 @@ class Turns(Protocol):
         """Raise RequestError naming ``field`` unless ``grammar`` can be used."""
         ...
 
+    async def count_tokens(self, request: CompletionRequest) -> int:
+        """Tokens of the prompt that ``complete`` would run."""
+        ...
+
     def complete(self, request: CompletionRequest) -> AsyncIterator[CompletionEvent]:
         """A turn of a client that names no session. Closing the iterator aborts it."""
         ...

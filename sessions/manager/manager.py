@@ -276,6 +276,10 @@ class SessionManager:
         name of the field; what was found is remembered."""
         await self._turns.check_grammar(grammar, field)
 
+    async def count_tokens(self, request: CompletionRequest) -> int:
+        """Tokens of the prompt that ``complete`` would run."""
+        return await self._completions.count_tokens(request)
+
     def complete(self, request: CompletionRequest) -> AsyncGenerator[CompletionEvent, None]:
         """Run a turn of a client that names no session; see ``service.Sessions.complete``."""
         return self._completions.complete(request)
@@ -389,6 +393,7 @@ class SessionManager:
             miss=miss,
             tool_calls=result.message.tool_calls,
             reasoning_tokens=result.reasoning_tokens,
+            stop_string=result.stop_string,
         )
         answer = answers.turn_answer(result, finished)
         accounted = msgspec.structs.replace(output, account=account_of(finished, after.updated_at))

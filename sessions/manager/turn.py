@@ -32,6 +32,7 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     stop_cause: StopCause
     usage: TurnUsage
     reasoning_tokens: int
+    stop_string: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +161,7 @@ class TurnRun:
             stop_cause=self._stop_cause(last.finish_reason),
             usage=usage,
             reasoning_tokens=self._reasoning_tokens,
+            stop_string=self._stop_strings.matched,
         )
 
     def _stop_cause(self, finish_reason: FinishReason) -> StopCause:
