@@ -171,6 +171,8 @@ class Completions:
 
     async def _run(self, request: CompletionRequest, prompt: _Prompt, terms: TurnTerms) -> TurnRun:
         bound = await self._turns.with_required_calls(prompt.token_ids, request, request.tools)
+        if prompt.key is not None:
+            bound = await self._turns.with_thought(prompt.token_ids, bound)
         reading = (
             self._turns.plain_reading(bound)
             if prompt.key is None

@@ -329,6 +329,8 @@ class SessionManager:
         log = await self._continued(request, session)
         prompt = await self._turns.prompt(session, log, request)
         bound = await self._turns.with_required_calls(prompt.token_ids, request, session.tools)
+        if prompt.in_chat:
+            bound = await self._turns.with_thought(prompt.token_ids, bound)
         reading = (
             self._turns.message_reading(prompt.token_ids, bound, session.tools)
             if prompt.in_chat
