@@ -45,6 +45,7 @@ bench-kernels: $(STAMP) ## measure the kernels against this machine's limits
 proto: $(STAMP) ## generate the stubs of server/proto/session.proto
 	cd .import-root && ../$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --grpc_python_out=. --mypy_out=. --mypy_grpc_out=. sessile/server/proto/session.proto
 	sed -i "s/^from sessile.server.proto import/from . import/" server/proto/session_pb2_grpc.pyi # one module, one name, for type checkers
+	PYTHONPATH=.import-root $(BIN)/python tests/fakes/proto_surface.py tests/server/proto/session.golden # what is new is kept from now on
 
 wheel: $(STAMP)
 	$(BIN)/python -m build

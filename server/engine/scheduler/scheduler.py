@@ -12,7 +12,6 @@ I/O thread has filled them, or has given up; then it computes the rest.
 from __future__ import annotations
 
 import bisect
-import collections
 import math
 from collections.abc import Callable, Iterable
 
@@ -28,6 +27,7 @@ from ..sequence import Sequence, SequenceState
 from ..speculation.drafter import Drafter
 from .draft_planner import DraftPlanner
 from .fair_shares import FairShares
+from .giving_way import offline_victim, unfair_victim
 from .in_flight import InFlightPrefixes
 from .plan import Chunk, StepPlan
 from .queue_counts import QueueCounts
@@ -404,32 +404,13 @@ class Scheduler:
         waits = self._waiting.first() if self._running else None
         if waits is None:
             self._did_not_fit = self._did_not_fit if self._running or self._loading else None
-        elif waits is self._did_not_fit:
-            self._preempt_if(self._offline_victim(waits, now), plan)
-        elif not self._has_a_place:
-            self._preempt_if(self._offline_victim(waits, now) or self._unfair_victim(waits, now), plan)
-
-    def _preempt_if(self, victim: Sequence | None, plan: StepPlan) -> None:
-        if victim is not None:
-            self._preempt(victim, plan)
-
-    def _offline_victim(self, waits: Sequence, now: float) -> Sequence | None:
-        """A batch turn: it only fills what others leave."""
-        if self._waiting.urgency(waits).level >= Priority.BATCH:
-            return None
-        batch = (each for each in reversed(self._running) if self._patience.level(each, now) >= Priority.BATCH)
-        return next(batch, None)
-
-    def _unfair_victim(self, waits: Sequence, now: float) -> Sequence | None:
-        """The last turn of a tenant that runs two more than the tenant of ``waits``, and was served more."""
-        level, tenant = self._waiting.urgency(waits).level, waits.turn.tenant
-        places = collections.Counter(each.turn.tenant for each in self._running)
-        most, count = places.most_common(1)[0]
-        shares = self._shares[level]
-        if count - places[tenant] < 2 or shares.served(most) <= shares.served(tenant):
-            return None
-        theirs = (each for each in reversed(self._running) if each.turn.tenant == most)
-        return next((each for each in theirs if self._patience.level(each, now) >= level), None)
+        elif waits is self._did_not_fit or not self._has_a_place:
+            level, running = self._waiting.urgency(waits).level, self._running
+            victim = offline_victim(running, level, self._patience, now)
+            if victim is None and not self._has_a_place:
+                victim = unfair_victim(running, waits, self._shares[level], level, self._patience, now)
+            if victim is not None:
+                self._preempt(victim, plan)
 
     def _preempt(self, sequence: Sequence, plan: StepPlan) -> None:
         self._stop_running(sequence)

@@ -226,7 +226,7 @@ def test_stalls_no_stream_waits_longer_than_the_bound(error: float, load, seed: 
     warm(engine)
     replay(engine, load)
     mixed = [step.seconds for step in engine.steps if step.decode_tokens and step.prefill_tokens > LEAST_PREFILL]
-    assert max(mixed, default=0.0) <= 0.1 * (1.02 if not error else 1.6)
+    assert max(mixed, default=0.0) <= 0.1 * (1.02 if not error else 1.6), "decoding alone takes far less here"
 
 
 def test_stalls_with_steps_that_are_off_most_stay_within_the_bound() -> None:
