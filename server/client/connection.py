@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -132,17 +133,29 @@ class Connection:
 
         Raises:
             SessileError: the server's, or ConnectionLost.
+            Exception: what ``chunks`` raises, for which gRPC has no way to its caller.
         """
+        failures: list[Exception] = []
 
         async def messages() -> AsyncIterator[pb.ImportRequest]:
             yield pb.ImportRequest(header=transfer.write_import(request))
-            async for chunk in chunks:
-                yield pb.ImportRequest(chunk=chunk)
+            try:
+                async for chunk in chunks:
+                    yield pb.ImportRequest(chunk=chunk)
+            except Exception as error:
+                failures.append(error)
+                raise
 
         try:
             return transfer.read_imported(await self.stub.Import(messages()))
         except grpc.aio.AioRpcError as rpc_error:
+            if failures:
+                raise failures[0] from None
             raise from_rpc_error(rpc_error) from rpc_error
+        except asyncio.CancelledError:
+            if failures:
+                raise failures[0] from None
+            raise
 
     async def close(self) -> None:
         await self._channel.close(None)

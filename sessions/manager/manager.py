@@ -60,6 +60,7 @@ from .requests import (
     TurnSummary,
     WatchRequest,
 )
+from .responses import Responses
 from .running import Claim, RunningWork
 from .transfer import SessionTransfer
 from .turn import TurnResult
@@ -125,6 +126,7 @@ class SessionManager:
             clock,
             self._publish,
         )
+        self._responses = Responses(store, self._records, self._completions.conversations, clock)
         self._kv_requests = KvRequests(self._records, engine, self._running, self._care, clock)
         self._transfer = SessionTransfer(self._records, engine, self._turns, clock, persistence, export_key)
         self._watchers = Watchers(clock)
@@ -134,6 +136,11 @@ class SessionManager:
     def running(self) -> RunningWork:
         """What is in hand, to look at."""
         return self._running
+
+    @property
+    def responses(self) -> Responses:
+        """What is kept for the Responses API."""
+        return self._responses
 
     @property
     def care(self) -> KvCare:
@@ -276,6 +283,10 @@ class SessionManager:
         name of the field; what was found is remembered."""
         await self._turns.check_grammar(grammar, field)
 
+    async def count_tokens(self, request: CompletionRequest) -> int:
+        """Tokens of the prompt that ``complete`` would run."""
+        return await self._completions.count_tokens(request)
+
     def complete(self, request: CompletionRequest) -> AsyncGenerator[CompletionEvent, None]:
         """Run a turn of a client that names no session; see ``service.Sessions.complete``."""
         return self._completions.complete(request)
@@ -390,6 +401,7 @@ class SessionManager:
             miss=miss,
             tool_calls=result.message.tool_calls,
             reasoning_tokens=result.reasoning_tokens,
+            stop_string=result.stop_string,
         )
         answer = answers.turn_answer(result, finished)
         accounted = msgspec.structs.replace(output, account=account_of(finished, after.updated_at))

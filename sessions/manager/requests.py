@@ -356,6 +356,7 @@ class TurnFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     miss: Miss | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     reasoning_tokens: int = 0
+    stop_string: str | None = None  # the one that ended the text
     conversation: ConversationEnd | None = None  # of a conversation that was brought by its client and is kept
 
 
