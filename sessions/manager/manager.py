@@ -347,7 +347,8 @@ class SessionManager:
         try:
             run = self._turns.run(prompt.token_ids, bound, reading, terms)
             observer = self._turns.observer
-            observer.asked(run.turn, session.session_id, partial(content_of_session, session, log, prompt.entry))
+            content = partial(content_of_session, session, log, prompt.entry)
+            observer.asked(run.turn, session.session_id, session.session_id, content)
             try:
                 async with aclosing(run.deltas()) as deltas:
                     async for delta in deltas:
