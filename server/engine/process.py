@@ -40,7 +40,7 @@ from .messages import (
     ToEngine,
     TurnOutputs,
 )
-from .speculation.setup import open_drafter
+from .speculation.setup import open_draft_model, open_drafter
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
@@ -116,6 +116,7 @@ class EngineProcess:
         self._report("open the cache tiers", 0.0)
         tiers = TierSetup(partial(open_lower_tiers, config)) if wants_lower_tiers(config, device.type) else None
         torch.set_num_threads(1)  # the kernels have threads of their own; torch's pool would spin beside them
+        small = open_draft_model(config, model.config.vocab_size, device, self._report)
         core = EngineCore(
             config,
             model.model,
@@ -124,7 +125,7 @@ class EngineProcess:
             model.fingerprint,
             tiers,
             self._report,
-            partial(open_drafter, config),
+            partial(open_drafter, config, model.fingerprint, small),
             partial(_vocabulary, source, model.config.vocab_size),
         )
         self._send(
