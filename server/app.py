@@ -21,7 +21,7 @@ from .engine.engine_config import Device
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-_SERVER_MODULES = ("torch", "uvloop", "uvicorn", "fastapi", "grpc", "zmq", "sqlite_utils", "tokenizers")
+_SERVER_MODULES = ("torch", "uvloop", "uvicorn", "fastapi", "grpc", "zmq", "sqlite_utils", "tokenizers", "llguidance")
 _SERVER_EXTRA = "this command needs the server's packages: pip install 'sessile[server]'"
 
 
@@ -30,6 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["keys"]:
         return _keys(arguments[1:])
+    if arguments[:1] == ["sessions"]:
+        return _sessions(arguments[1:])
     if arguments[:1] == ["store"]:
         return _store(arguments[1:])
     try:
@@ -71,6 +73,20 @@ def _run(line: CommandLine, resolved: ResolvedConfig) -> int:
             return EXIT_FAILED if is_broken(findings) else 0
         case _:
             raise AssertionError(f"the parser knows no command {line.command}")
+
+
+def _sessions(arguments: Sequence[str]) -> int:
+    from .sessions_command import run_sessions, sessions_parser
+
+    given = sessions_parser().parse_args(list(arguments))
+    try:
+        return run_sessions(given)
+    except ConfigError as error:
+        return _complain(str(error), EXIT_USAGE)
+    except SessileError as error:
+        return _complain(str(error), EXIT_FAILED)
+    except KeyboardInterrupt:
+        return _complain("interrupted", EXIT_FAILED)
 
 
 def _keys(arguments: Sequence[str]) -> int:

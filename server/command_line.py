@@ -20,6 +20,7 @@ COMMANDS = {
     "doctor": "say what was found on this machine and what is wrong with it",
 }
 APART = {
+    "sessions": "look at the sessions of a running server, fork, export, import and close them",
     "keys": "create, list and revoke API keys",
     "store": "copy the session store, or go back to its last good copy",
 }  # commands with a command line of their own

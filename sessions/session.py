@@ -45,11 +45,15 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class NewEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry before the store gave it an id. ``messages``: what its tokens say, empty where that is not known."""
+    """An entry before the store gave it an id. ``messages``: what its tokens say, empty where that is not known.
+
+    ``account``: what is to be remembered of how it came to be; no part of the log, and for its writer to read.
+    """
 
     kind: EntryKind
     token_ids: tuple[int, ...]
     messages: tuple[Message, ...] = ()
+    account: bytes = b""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):

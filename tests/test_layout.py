@@ -21,6 +21,7 @@ LAYERS: tuple[tuple[str, int], ...] = (
     *((f"server.{name}", 2) for name in ("composition", "front", "lifecycle", "places", "progress", "doctor")),
     *((f"server.{name}", 2) for name in ("command_line", "config", "model_list")),
     ("server.keys_command", 2),
+    ("server.sessions_command", 2),
     ("server.store_command", 2),
     ("server.rpc", 3),
     ("server.web", 3),

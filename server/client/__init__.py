@@ -32,6 +32,7 @@ from ...sessions.keeping import (
 from ...sessions.manager.events import (
     EventsLost,
     KvMoved,
+    Missed,
     Movement,
     SessionEvent,
     TurnFailed,
@@ -43,6 +44,7 @@ from ...sessions.manager.requests import (
     HintOutcome,
     HintVerdict,
     Imported,
+    Miss,
     Resumed,
     SessionView,
     StopCause,
@@ -53,8 +55,10 @@ from ...sessions.manager.requests import (
     ToolChoiceMode,
     TurnDelta,
     TurnFinished,
+    TurnSummary,
 )
 from ...sessions.messages import Message, Role, Tool, ToolCall
+from ..engine.grammar import Grammar, GrammarKind
 from ..engine.messages import FinishReason, Priority, TokenLogprobs, TokensBySource, TurnUsage
 from ..engine.sampling_params import SamplingParams
 from ..text.tool_calls import MalformedCall, ReasoningDelta, ToolCallArguments, ToolCallStarted
@@ -82,6 +86,8 @@ __all__ = [
     "ExpectedOutput",
     "Final",
     "FinishReason",
+    "Grammar",
+    "GrammarKind",
     "Hint",
     "HintOutcome",
     "HintVerdict",
@@ -89,6 +95,8 @@ __all__ = [
     "KvMoved",
     "MalformedCall",
     "Message",
+    "Miss",
+    "Missed",
     "ModelChanged",
     "Movement",
     "Persistence",
@@ -130,6 +138,7 @@ __all__ = [
     "TurnFinished",
     "TurnInterrupted",
     "TurnStarted",
+    "TurnSummary",
     "TurnUsage",
     "Watch",
     "WatchStarted",

@@ -21,6 +21,7 @@ from ...sessions.manager.requests import (
 )
 from ..proto import requests, responses, views
 from ..proto import session_pb2 as pb
+from .api_key import api_key_or_variable
 from .connection import Connection
 from .options import OpenOptions, request_id_of
 from .retry import RetryPolicy
@@ -42,6 +43,9 @@ class AsyncSessionClient:
 
     Make it inside a running event loop. Every method raises the errors of ``sessions/errors.py`` that the server sends,
     or those of ``errors.py`` here; calls that may succeed in a moment are sent again first.
+
+    ``api_key`` None takes the environment's ``SESSILE_API_KEY``. ``credentials`` None: without TLS, where a key is in
+    the clear: keep to this machine, or to a network that is yours.
     """
 
     def __init__(
@@ -51,9 +55,11 @@ class AsyncSessionClient:
         tenant: str = "",
         retry: RetryPolicy | None = None,
         credentials: grpc.ChannelCredentials | None = None,
+        api_key: str | None = None,
     ) -> None:
         self.tenant = tenant
-        self._connection = Connection(target, retry if retry is not None else RetryPolicy(), credentials)
+        key = api_key_or_variable(api_key)
+        self._connection = Connection(target, retry if retry is not None else RetryPolicy(), credentials, key)
 
     async def __aenter__(self) -> AsyncSessionClient:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from ...sessions.manager.requests import ExportRequest, Imported, ImportSession,
 from ..proto import events, responses, transfer
 from ..proto import session_pb2 as pb
 from ..proto.session_pb2_grpc import SessionServiceStub
+from .api_key import with_api_key
 from .errors import from_rpc_error
 from .retry import RetryPolicy
 
@@ -24,7 +26,14 @@ _KEEPALIVE_MS = 30_000
 class Connection:
     """Sends wire messages. Must be made, used and closed inside one running event loop."""
 
-    def __init__(self, target: str, retry: RetryPolicy, credentials: grpc.ChannelCredentials | None) -> None:
+    def __init__(
+        self,
+        target: str,
+        retry: RetryPolicy,
+        credentials: grpc.ChannelCredentials | None,
+        api_key: str | None = None,
+    ) -> None:
+        interceptors = with_api_key(api_key)
         options: list[tuple[str, Any]] = [
             ("grpc.max_receive_message_length", -1),
             ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
@@ -34,9 +43,9 @@ class Connection:
             ("grpc.enable_retries", 0),  # done here, where the request ids are known
         ]
         if credentials is None:
-            self._channel = grpc.aio.insecure_channel(target, options=options)
+            self._channel = grpc.aio.insecure_channel(target, options=options, interceptors=interceptors)
         else:
-            self._channel = grpc.aio.secure_channel(target, credentials, options=options)
+            self._channel = grpc.aio.secure_channel(target, credentials, options=options, interceptors=interceptors)
         self.stub = SessionServiceStub(self._channel)
         self.retry = retry
 
@@ -124,17 +133,29 @@ class Connection:
 
         Raises:
             SessileError: the server's, or ConnectionLost.
+            Exception: what ``chunks`` raises, for which gRPC has no way to its caller.
         """
+        failures: list[Exception] = []
 
         async def messages() -> AsyncIterator[pb.ImportRequest]:
             yield pb.ImportRequest(header=transfer.write_import(request))
-            async for chunk in chunks:
-                yield pb.ImportRequest(chunk=chunk)
+            try:
+                async for chunk in chunks:
+                    yield pb.ImportRequest(chunk=chunk)
+            except Exception as error:
+                failures.append(error)
+                raise
 
         try:
             return transfer.read_imported(await self.stub.Import(messages()))
         except grpc.aio.AioRpcError as rpc_error:
+            if failures:
+                raise failures[0] from None
             raise from_rpc_error(rpc_error) from rpc_error
+        except asyncio.CancelledError:
+            if failures:
+                raise failures[0] from None
+            raise
 
     async def close(self) -> None:
         await self._channel.close(None)

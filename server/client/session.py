@@ -32,11 +32,12 @@ from ...sessions.manager.requests import (
     ToolResultInput,
     TurnFinished,
     TurnInput,
+    TurnSummary,
     WatchRequest,
 )
 from ..engine.messages import Priority
 from ..engine.sampling_params import SamplingParams
-from ..proto import keeping, requests, responses, views
+from ..proto import keeping, requests, responses, turns, views
 from ..proto import session_pb2 as pb
 from .connection import Connection
 from .options import (
@@ -202,6 +203,13 @@ class AsyncSession:
         if resumed.session.version == self.version:
             self._view = resumed.session
         return resumed
+
+    async def turns(self, *, timeout_s: float | None = None) -> tuple[TurnSummary, ...]:
+        """The session's finished turns: what each added, and what it cost."""
+        message = pb.ListTurnsRequest(session_id=self.session_id, tenant=self._view.tenant)
+        stub = self._connection.stub
+        answer = await self._connection.call(lambda: stub.ListTurns(message, timeout=timeout_s))
+        return tuple(turns.read_turn(turn) for turn in answer.turns)
 
     def watch(self) -> AsyncGenerator[SessionEvent, None]:
         """What happens in the session from now on; closing the iterator ends the watch. The first event says that it

@@ -24,6 +24,7 @@ from ...sessions.manager.requests import (
     TextDelta,
     TurnDelta,
     TurnFinished,
+    TurnSummary,
 )
 from ...sessions.messages import ToolCall
 from ..proto.requests import DEFAULT_PAGE_SIZE
@@ -93,11 +94,12 @@ class SessionClient:
         tenant: str = "",
         retry: RetryPolicy | None = None,
         credentials: grpc.ChannelCredentials | None = None,
+        api_key: str | None = None,
     ) -> None:
         self._loop = _LoopThread()
 
         async def connect() -> AsyncSessionClient:  # inside the loop that will use the channel
-            return AsyncSessionClient(target, tenant=tenant, retry=retry, credentials=credentials)
+            return AsyncSessionClient(target, tenant=tenant, retry=retry, credentials=credentials, api_key=api_key)
 
         self._client = self._loop.run(connect())
 
@@ -261,6 +263,10 @@ class Session:
     def resume(self, **options: Unpack[ChangeOptions]) -> Resumed:
         """Begin to bring the session's KV back; says how long the next turn would wait for it."""
         return self._loop.run(self._session.resume(**options))
+
+    def turns(self, *, timeout_s: float | None = None) -> tuple[TurnSummary, ...]:
+        """The session's finished turns: what each added, and what it cost."""
+        return self._loop.run(self._session.turns(timeout_s=timeout_s))
 
     def watch(self) -> Watch:
         """What happens in the session from now on."""

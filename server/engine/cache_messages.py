@@ -51,7 +51,12 @@ class PersistPath(_Path, frozen=True, tag=True, kw_only=True):
 
 
 class SuspendPath(_Path, frozen=True, tag=True, kw_only=True):
-    """Write a path to where it outlives the process, and give back the device's blocks that nobody shares."""
+    """Write a path to where it outlives the process, and give back the device's blocks that nobody shares.
+
+    ``persist`` False: it goes to host memory alone.
+    """
+
+    persist: bool = True
 
 
 class ResumePath(_Path, frozen=True, tag=True, kw_only=True):

@@ -11,6 +11,7 @@ from ...sessions.cache.tiers import Tier
 from ...sessions.cache.token_key import pack_tokens
 from ...sessions.cache.tree_view import top_of_tree
 from ...sessions.errors import SessileError
+from .block_loads import BlockLoad
 from .cache_messages import (
     CacheAnswer,
     CacheCall,
@@ -34,7 +35,7 @@ from .cache_messages import (
     SuspendPath,
 )
 from .engine_cache import EngineCache
-from .kv_transfer import BlockLoad, KVTransfer
+from .kv_transfer import KVTransfer
 from .messages import SubmitTurn
 from .path_jobs import PathJob, PathJobs, failure
 from .sampling_params import SamplingParams
@@ -174,7 +175,8 @@ class CacheService:
         """Write what the device has of ``path`` to where it outlives the process, then answer."""
         key = pack_tokens(path.token_ids)
         cached = self._cache.hold(path.cache_salt, key)
-        work = partial(_persist, self._transfer, cached)
+        transfer = None if isinstance(path, SuspendPath) and not path.persist else self._transfer
+        work = partial(_persist, transfer, cached)
         self._jobs.start(PathJob(call_id, work, partial(self._written, path, cached)))
 
     def _written(self, path: PersistPath | SuspendPath, cached: CachedPath, result: object) -> CacheResponse | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -29,15 +30,19 @@ def measure(model: CausalLM, kv_cache: KVCache, tiers: LowerTiers) -> Calibratio
 
     The shared tier may not be connected yet, and others would see such blocks: its first load is its measurement.
     """
-    loads = {tier: _loads(tiers[tier], kv_cache.layout.block_bytes) for tier in tiers.local}
-    return calibrate(_prefills(model, kv_cache), {tier: samples for tier, samples in loads.items() if samples})
+    loads = {tier: load_samples(tiers[tier], kv_cache.layout.block_bytes, LOAD_BLOCKS) for tier in tiers.local}
+    return calibrate(
+        prefill_samples(model, kv_cache, PREFILL_SHAPES), {tier: samples for tier, samples in loads.items() if samples}
+    )
 
 
 @torch.inference_mode()
-def _prefills(model: CausalLM, kv_cache: KVCache) -> list[PrefillSample]:
+def prefill_samples(model: CausalLM, kv_cache: KVCache, shapes: Sequence[tuple[int, int]]) -> list[PrefillSample]:
+    """How long prefills of ``shapes`` (new tokens, context) take; the first one warms up. Those that do not fit the
+    pool are left out."""
     samples: list[PrefillSample] = []
     block_size, device = kv_cache.layout.block_size, kv_cache.pool.device
-    for num_tokens, context in PREFILL_SHAPES:
+    for num_tokens, context in shapes:
         table = list(range(-(-(context + num_tokens) // block_size)))
         if len(table) > kv_cache.num_blocks:
             continue
@@ -49,10 +54,11 @@ def _prefills(model: CausalLM, kv_cache: KVCache) -> list[PrefillSample]:
     return samples[1:] or samples
 
 
-def _loads(tier: LowerTier, block_bytes: int) -> list[LoadSample]:
-    """Store blocks under keys that mean nothing, load them again, forget them. Empty if the tier does not work now."""
+def load_samples(tier: LowerTier, block_bytes: int, counts: Sequence[int]) -> list[LoadSample]:
+    """How long loads of so many blocks take: store blocks under keys that mean nothing, load them again, forget them.
+    Empty if the tier does not work now."""
     samples: list[LoadSample] = []
-    for count in LOAD_BLOCKS:
+    for count in counts:
         blocks = np.zeros((count, block_bytes), dtype=np.uint8)
         entries = [Entry(secrets.token_bytes(KEY_BYTES), (block,)) for block in blocks]
         if all(tier.store(entries)):

@@ -240,6 +240,7 @@ class EngineCore:
             for sequence in (*self._scheduler.running, *self._scheduler.loading)
             if sequence.held is not None
         )
+        own += 0 if self._cache.transfer is None else self._cache.transfer.num_hanging_blocks
         assert self._cache.pool.num_free + self._cache.tree.num_blocks + own == self.num_blocks, "a block has no owner"
 
     # -- parts of a step ------------------------------------------------------------------------------------------

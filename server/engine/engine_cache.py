@@ -14,11 +14,12 @@ from ...sessions.cache.radix_node import Evicted
 from ...sessions.cache.radix_tree import RadixTree
 from ...sessions.cache.tiers import Tier
 from ..model.causal_lm import CausalLM
+from .block_loads import FinishedLoad
 from .cache_events import CacheEventLog
 from .cache_messages import CacheEventKind, CacheEvents
 from .engine_config import EngineConfig
-from .kv_cache import KVCache, kv_fingerprint
-from .kv_transfer import FinishedLoad, KVTransfer
+from .kv_cache import KVCache, arithmetic_of, kv_fingerprint
+from .kv_transfer import KVTransfer
 from .lower_tiers import TierSetup
 from .messages import CacheStats
 from .path_files import PathFiles
@@ -38,7 +39,8 @@ class EngineCache:
         clock: Callable[[], float],
     ) -> None:
         self.block_size = config.block_size
-        fingerprint = kv_fingerprint(kv_cache.layout, weights)
+        self._tiers = tiers
+        fingerprint = kv_fingerprint(kv_cache.layout, weights, arithmetic_of(kv_cache.pool.device))
         self.transfer: KVTransfer | None = None
         if tiers is not None:
             lower = tiers.open(fingerprint)
@@ -92,8 +94,9 @@ class EngineCache:
         )
 
     def close(self) -> None:
-        """Let what the lower tiers took reach the disk."""
-        if self.transfer is not None:
+        """Let what the lower tiers took reach the disk, and keep what was learnt of their speed."""
+        if self.transfer is not None and self._tiers is not None:
+            self._tiers.keep(self.transfer.cost.calibration())
             self.transfer.close()
 
     # -- what the parts tell --------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ...kernels.backend import select
 from ...kernels.kv_copy import copy_block_prefix
 from ...kernels.kv_layout import KVLayout
 from ...sessions.cache.keys import KVFingerprint
@@ -39,12 +40,22 @@ class KVCache:
             copy_block_prefix(self.pool, copy.source, copy.target, copy.num_tokens, self.layout.head_dim)
 
 
-def kv_fingerprint(layout: KVLayout, weights: str) -> KVFingerprint:
-    """What the bytes of a block depend on. ``weights`` is the model's fingerprint, in which its RoPE is counted."""
+def arithmetic_of(device: torch.device) -> str:
+    """A name of the order in which ``device``'s kernels add up. KV that another order made agrees with this one's to
+    rounding only: turns that go on from it would not be what they are without a cache, to the bit."""
+    if device.type != "cpu":
+        return device.type
+    library = select("cpu").library
+    return "torch" if library is None else library.level.label
+
+
+def kv_fingerprint(layout: KVLayout, weights: str, arithmetic: str) -> KVFingerprint:
+    """What the bytes of a block depend on. ``weights`` is the model's fingerprint, in which its RoPE is counted;
+    ``arithmetic`` names the instructions that compute (see ``arithmetic_of``)."""
     return KVFingerprint(
         weights=weights,
         dtype=str(layout.dtype).removeprefix("torch."),
-        layout=layout.name,
+        layout=f"{layout.name}-{arithmetic}",
         block_size=layout.block_size,
         block_bytes=layout.block_bytes,
         rope="as in weights",

@@ -11,8 +11,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
-import queue
-import threading
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Items
@@ -24,7 +22,9 @@ from ...sessions.cache.lower_tiers import LowerTiers
 from ...sessions.cache.prefix_cache import TailKey
 from ...sessions.cache.radix_node import Evicted
 from ...sessions.cache.tiers import Entry, LoadOutcome, Tier
+from .block_loads import BlockLoad, FinishedLoad, LoadDecision, TailSource
 from .kv_cache import KVCache
+from .load_threads import LoadThreads
 from .messages import TierCounters
 from .sequence import Sequence
 from .tier_counters import tier_counters
@@ -33,81 +33,9 @@ logger = logging.getLogger(__name__)
 
 LOAD_DEADLINE_FACTOR = 4.0  # times the predicted seconds of computing it: later than that it is computed
 LEAST_DEADLINE_S = 0.25
+GIVE_UP_AFTER_S = 0.25  # after its deadline a load is given up: it waits for a device that does not answer
 LOOK_UP_S = 0.1  # the shared tier's time to say what it has; no answer is no
 FIRST_SHARED_TOKENS = 256  # from so many on the shared tier is asked although no load from it was measured yet
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class TailSource:
-    """The half-full block at a path's end is in ``tier``, with ``num_tokens`` tokens."""
-
-    tier: Tier
-    num_tokens: int
-    content_key: bytes
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class LoadDecision:
-    """What of a path's blocks to ``load``, and what to ``leave`` where it is since computing is faster. Predicted
-    seconds; what is only hoped for from the shared tier is not in them."""
-
-    load: list[Source]
-    leave: list[Source]
-    load_s: float
-    compute_s: float
-    tail: TailSource | None = None  # behind the last block of ``load``
-
-    @property
-    def num_blocks(self) -> int:
-        """Blocks to load, a half-full last one included."""
-        return sum(source.num_blocks for source in self.load) + (self.tail is not None)
-
-    def tokens(self, block_size: int) -> dict[Tier, int]:
-        """What the load brings if all of it succeeds."""
-        tokens: dict[Tier, int] = {}
-        for source in self.load:
-            tokens[source.tier] = tokens.get(source.tier, 0) + source.num_blocks * block_size
-        if self.tail is not None:
-            tokens[self.tail.tier] = tokens.get(self.tail.tier, 0) + self.tail.num_tokens
-        return tokens
-
-    @property
-    def asks_shared(self) -> bool:
-        return any(source.tier is Tier.SHARED for source in self.load)
-
-
-NOTHING_TO_LOAD = LoadDecision([], [], 0.0, 0.0)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class BlockLoad:
-    """Fill ``block_ids`` with the blocks of ``content_keys``; ``sources`` says in which tiers they are, in order.
-
-    What is expected of the shared tier may turn out not to be there. ``first_block``: how many blocks of the path are
-    on the device already.
-    """
-
-    sequence: Sequence
-    sources: list[Source]
-    content_keys: list[bytes]
-    block_ids: list[int]
-    first_block: int
-    deadline: float  # on the clock of time.monotonic
-    num_tokens: int  # in all blocks; the last one may be half full
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class FinishedLoad:
-    """What a load brought, a prefix of what was wanted: ``blocks``, ``tokens`` and ``seconds`` of each tier."""
-
-    sequence: Sequence
-    blocks: dict[Tier, int]
-    tokens: dict[Tier, int]
-    seconds: dict[Tier, float]
-
-    @property
-    def num_tokens(self) -> int:
-        return sum(self.tokens.values())
 
 
 class KVTransfer:
@@ -129,9 +57,8 @@ class KVTransfer:
         self.tiers = tiers
         self.cost = cost
         self._on_loaded = on_loaded
-        self._local = _Loads("kv-load", self._load)
-        self._remote = _Loads("kv-load-shared", self._load)
-        self._finished: queue.SimpleQueue[FinishedLoad] = queue.SimpleQueue()
+        self._threads = LoadThreads(self._load)
+        self._hanging: dict[BlockLoad, Tier] = {}
 
     # -- the step's side ------------------------------------------------------------------------------------------
 
@@ -195,8 +122,7 @@ class KVTransfer:
 
     def start(self, load: BlockLoad) -> None:
         """Begin to write to the blocks of ``load``, which nobody else touches until it is done."""
-        asks_shared = any(source.tier is Tier.SHARED for source in load.sources)
-        (self._remote if asks_shared else self._local).put(load)
+        self._threads.start(load)
 
     def is_late(self, load: BlockLoad) -> bool:
         """Whether ``load`` should have ended."""
@@ -204,14 +130,38 @@ class KVTransfer:
 
     def finished(self) -> list[FinishedLoad]:
         """The loads that ended since the last call; the cost model has learnt from them."""
-        ended: list[FinishedLoad] = []
-        while not self._finished.empty():
-            load = self._finished.get()
-            for tier, blocks in load.blocks.items():
-                self.cost.observe_load(tier, blocks * self._rows.shape[1], load.seconds[tier])
-            self._on_loaded(load)
-            ended.append(load)
+        ended = self._threads.finished()
+        for finished in ended:
+            for tier, blocks in finished.blocks.items():
+                self.cost.observe_load(tier, blocks * self._rows.shape[1], finished.seconds[tier])
+            self._on_loaded(finished)
         return ended
+
+    def give_up(self) -> list[BlockLoad]:
+        """The loads that hang, long after their deadline. Nobody waits for them any more; but a read of the system's
+        may still write to their blocks, so these are in use until ``returned`` has them."""
+        given_up = self._threads.give_up(time.monotonic() - GIVE_UP_AFTER_S)
+        for load in given_up:
+            tier = load.tier_now
+            if tier is not None:
+                logger.warning("a read from the %s tier hangs", tier)
+                self._hanging[load] = tier
+                self.tiers.hangs(tier)
+        return given_up
+
+    def returned(self) -> list[BlockLoad]:
+        """Loads that were given up and have ended after all: nothing writes to their blocks any more."""
+        returned = self._threads.returned()
+        for load in returned:
+            tier = self._hanging.pop(load, None)
+            if tier is not None:
+                self.tiers.answers_again(tier)
+        return returned
+
+    @property
+    def num_hanging_blocks(self) -> int:
+        """Blocks of loads that were given up and have not ended."""
+        return self._threads.num_given_up_blocks
 
     def decided(self, decision: LoadDecision) -> None:
         """Count what a turn that was admitted does by ``decision``."""
@@ -256,13 +206,12 @@ class KVTransfer:
 
     def close(self) -> None:
         """Finish the loads in hand and let what was stored reach the disk."""
-        self._local.close()
-        self._remote.close()
+        self._threads.close()
         self.tiers.close()
 
     # -- the I/O threads' side ------------------------------------------------------------------------------------
 
-    def _load(self, load: BlockLoad) -> None:
+    def _load(self, load: BlockLoad) -> FinishedLoad:
         blocks: dict[Tier, int] = {}
         tokens: dict[Tier, int] = {}
         seconds: dict[Tier, float] = {}
@@ -270,6 +219,7 @@ class KVTransfer:
         for source in load.sources:
             started = time.monotonic()
             wanted = range(first, first + source.num_blocks)
+            load.tier_now = source.tier
             hits = self._load_from(source.tier, load, wanted)
             blocks[source.tier] = blocks.get(source.tier, 0) + hits
             start, stop = (min(i * self._block_size, load.num_tokens) for i in (first, first + hits))
@@ -278,7 +228,7 @@ class KVTransfer:
             if hits < source.num_blocks:
                 break
             first += source.num_blocks
-        self._finished.put(FinishedLoad(load.sequence, blocks, tokens, seconds))
+        return FinishedLoad(load, blocks, tokens, seconds)
 
     def _load_from(self, tier: Tier, load: BlockLoad, wanted: range) -> int:
         """How many leading ones of the blocks ``wanted`` came from ``tier``."""
@@ -317,28 +267,6 @@ class KVTransfer:
         ]
         hits = _leading_hits(shared.load(entries, deadline)) if entries else 0
         return max(0, start + hits * size - wanted.start)
-
-
-class _Loads:
-    """A thread that does loads in order."""
-
-    def __init__(self, name: str, load: Callable[[BlockLoad], None]) -> None:
-        self._wanted: queue.SimpleQueue[BlockLoad | None] = queue.SimpleQueue()
-        self._load = load
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-
-    def put(self, load: BlockLoad) -> None:
-        self._wanted.put(load)
-
-    def close(self) -> None:
-        """Do what is wanted, then leave."""
-        self._wanted.put(None)
-        self._thread.join()
-
-    def _run(self) -> None:
-        while (load := self._wanted.get()) is not None:
-            self._load(load)
 
 
 def _leading_hits(outcomes: Items[LoadOutcome]) -> int:

@@ -26,10 +26,12 @@ from .kv_cache import KVCache
 
 @dataclass(frozen=True, slots=True)
 class TierSetup:
-    """How the tiers below the pool are made, once the pool is there, and what their cost model starts from."""
+    """How the tiers below the pool are made, once the pool is there, what their cost model starts from, and who keeps
+    what it knew in the end."""
 
     open: Callable[[KVFingerprint], LowerTiers]
     calibrate: Callable[[CausalLM, KVCache, LowerTiers], Calibration] = measure
+    keep: Callable[[Calibration], None] = lambda calibration: None
 
 
 def wants_lower_tiers(config: EngineConfig, device_type: str) -> bool:

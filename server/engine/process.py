@@ -22,10 +22,11 @@ import zmq
 from ...kernels.backend import prepare, select
 from ...sessions.errors import SessileError
 from ..model.registry import load_model, resolve_model
-from ..model.source import ModelSource
+from ..model.source import ModelSource, default_cache_dir
 from .cache_messages import CacheCall
 from .core import EngineCore
 from .engine_config import Device, EngineConfig
+from .kept_calibration import KeptCalibration
 from .lower_tiers import TierSetup, open_lower_tiers, wants_lower_tiers
 from .messages import (
     AbortTurn,
@@ -49,6 +50,7 @@ logger = logging.getLogger(__name__)
 
 IDLE_POLL_MS = 1000
 LOADING_POLL_MS = 1  # turns wait for a load, which is not a message
+MESSAGES_S = 0.02  # running streams wait for their next step meanwhile
 ALIVE_S = 1.0
 PR_SET_PDEATHSIG = 1
 
@@ -114,7 +116,12 @@ class EngineProcess:
         source = resolve_model(config.model, None, self._report)
         model = load_model(source, device=device, dtype=config.dtype.value, progress=self._report)
         self._report("open the cache tiers", 0.0)
-        tiers = TierSetup(partial(open_lower_tiers, config)) if wants_lower_tiers(config, device.type) else None
+        tiers = None
+        if wants_lower_tiers(config, device.type):
+            kept = KeptCalibration(
+                default_cache_dir() / "calibration", (model.fingerprint, str(config.threads), config.disk_path)
+            )
+            tiers = TierSetup(partial(open_lower_tiers, config), kept.calibrate, kept.keep)
         torch.set_num_threads(1)  # the kernels have threads of their own; torch's pool would spin beside them
         small = open_draft_model(config, model.config.vocab_size, device, self._report)
         core = EngineCore(
@@ -144,7 +151,9 @@ class EngineProcess:
         return core
 
     def _take_messages(self, core: EngineCore) -> bool:
-        """Handle all that waits; without work, wait for something. False: leave."""
+        """Handle what waits, for a moment if there is work, else until there is none; without work, wait for something.
+        False: leave."""
+        until = time.monotonic() + MESSAGES_S
         while True:
             if not self._inbox.poll(_poll_ms(core)):
                 return os.getppid() == self._front
@@ -157,6 +166,8 @@ class EngineProcess:
                     core.call(call)
                 case Shutdown():
                     return False
+            if core.has_work and time.monotonic() > until:  # of thousands of turns that come at once
+                return True
 
     def _report(self, stage: str, fraction: float) -> None:
         self._send(LoadProgress(stage, fraction))

@@ -148,9 +148,9 @@ class Observatory:
     def tokens_came(self, turn: SubmitTurn, seconds: float, count: int, *, first: bool) -> None:
         """See ``TurnListener``."""
         if first:
-            self.times.first_token(seconds)
+            self.times.first_token(seconds, self.now())
         else:
-            self.times.more_tokens(seconds, count)
+            self.times.more_tokens(seconds, count, self.now())
 
     def turn_ended(self, turn: SubmitTurn, watch: TurnWatch) -> None:
         """A turn is over, however it ended."""

@@ -11,7 +11,8 @@ import msgspec
 from ..engine.messages import AdmittedTurn, MissedTokens, TokensBySource
 
 WINDOWS_S = {"1m": 60.0, "5m": 300.0, "1h": 3600.0}
-_SLOT_S = 5.0  # a window ends on a border of slots
+SLOT_S = 5.0  # a window ends on a border of slots
+HISTORY_SLOTS = 60  # that charts show
 MAX_TENANTS = 256
 MAX_SESSIONS = 10_000
 _Counted = TypeVar("_Counted")
@@ -60,27 +61,37 @@ class WindowedCounts:
 
     def __init__(self) -> None:
         self.since_start = NOTHING
-        self._slots: deque[tuple[float, ReuseCounts]] = deque()  # when the slot ends, oldest first
+        self._slots: deque[tuple[int, ReuseCounts]] = deque()  # number of the slot, oldest first
 
     def add(self, counts: ReuseCounts, now: float) -> None:
         """Count what happened at ``now``, which never goes back."""
         self.since_start = self.since_start.plus(counts)
-        end = now - now % _SLOT_S + _SLOT_S
-        if self._slots and self._slots[-1][0] == end:
-            end, before = self._slots.pop()
-            counts = before.plus(counts)
-        self._slots.append((end, counts))
-        while self._slots[0][0] <= now - WINDOWS_S["1h"]:
+        number = int(now // SLOT_S)
+        if self._slots and self._slots[-1][0] == number:
+            counts = self._slots.pop()[1].plus(counts)
+        self._slots.append((number, counts))
+        while _end(self._slots[0][0]) <= now - WINDOWS_S["1h"]:
             self._slots.popleft()
 
     def windows(self, now: float) -> dict[str, ReuseCounts]:
         """Counts by the name of the window."""
         found = dict.fromkeys(WINDOWS_S, NOTHING)
-        for end, counts in self._slots:
+        for number, counts in self._slots:
             for name, seconds in WINDOWS_S.items():
-                if end > now - seconds:
+                if _end(number) > now - seconds:
                     found[name] = found[name].plus(counts)
         return {**found, "start": self.since_start}
+
+    def history(self, now: float) -> list[ReuseCounts]:
+        """One for each of the last ``HISTORY_SLOTS`` slots, oldest first."""
+        slots = dict(self._slots)
+        last = int(now // SLOT_S)
+        return [slots.get(number, NOTHING) for number in range(last - HISTORY_SLOTS + 1, last + 1)]
+
+
+def _end(number: int) -> float:
+    """When a slot ends."""
+    return (number + 1) * SLOT_S
 
 
 class LatestByName(Generic[_Counted]):

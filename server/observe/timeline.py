@@ -46,6 +46,11 @@ class SessionLine:
         self.turns: deque[TurnMark] = deque(maxlen=MAX_TURNS)
 
     @property
+    def first_at(self) -> float:
+        """When the first turn that is kept began, in seconds since the epoch; 0.0 before any has."""
+        return self.turns[0].at if self.turns else 0.0
+
+    @property
     def last_at(self) -> float:
         """When its last turn ended, in seconds since the epoch; 0.0 before any has."""
         return self.turns[-1].at + self.turns[-1].duration_s if self.turns else 0.0

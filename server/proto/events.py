@@ -6,6 +6,7 @@ from ...sessions.manager.events import (
     EventsLost,
     Happening,
     KvMoved,
+    Missed,
     Movement,
     SessionEvent,
     TurnFailed,
@@ -16,6 +17,7 @@ from ...sessions.manager.requests import TurnFinished, WatchRequest
 from ..error_status import reason_of
 from . import session_pb2 as pb
 from .responses import read_finished, write_finished
+from .usage import read_miss, write_miss
 from .views import read_time, write_time
 
 WIRE_TIERS = {"device": pb.TIER_DEVICE, "host": pb.TIER_HOST, "disk": pb.TIER_DISK, "shared": pb.TIER_SHARED}
@@ -43,6 +45,8 @@ def write_session_event(event: SessionEvent) -> pb.WatchResponse:
             message.turn_failed.CopyFrom(pb.TurnFailed(reason=reason_of(error), message=said))
         case KvMoved():
             getattr(message, event.what.movement.value).CopyFrom(_write_moved(event.what))
+        case Missed(miss=miss):
+            message.miss.CopyFrom(write_miss(miss))
         case EventsLost(events=events):
             message.lost.CopyFrom(pb.EventsLost(events=events))
     return message
@@ -71,6 +75,8 @@ def _read_what(message: pb.WatchResponse) -> Happening | None:
             return read_finished(message.turn_finished, message.session_id)
         case "turn_failed":
             return TurnFailed(error=message.turn_failed.reason, message=message.turn_failed.message)
+        case "miss":
+            return Missed(miss=read_miss(message.miss))
         case "lost":
             return EventsLost(events=message.lost.events)
         case "demoted" | "loaded" | "evicted" | "expired" as movement:

@@ -11,17 +11,18 @@ from ...sessions.manager.requests import (
     TurnFinished,
 )
 from ...sessions.messages import ToolCall
-from ..engine.messages import FinishReason, TokenLogprobs, TokensBySource, TurnUsage
+from ..engine.messages import FinishReason, TokenLogprobs
 from ..text.tool_calls import MalformedCall, ReasoningDelta, ToolCallArguments, ToolCallStarted
 from . import session_pb2 as pb
+from .usage import read_miss, read_usage, write_miss, write_usage
 from .views import read_session, write_session
 
-_WIRE_REASONS = {
+WIRE_REASONS = {
     FinishReason.STOP: pb.FINISH_REASON_STOP,
     FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
     FinishReason.TOOL_CALLS: pb.FINISH_REASON_TOOL_CALLS,
 }
-_REASONS = {wire: reason for reason, wire in _WIRE_REASONS.items()}
+REASONS = {wire: reason for reason, wire in WIRE_REASONS.items()}
 _WIRE_CAUSES = {
     StopCause.END_OF_TURN: pb.STOP_CAUSE_END_OF_TURN,
     StopCause.STOP_TOKEN: pb.STOP_CAUSE_STOP_TOKEN,
@@ -123,7 +124,7 @@ def _read_delta(delta: pb.TextDelta) -> TextDelta:
 
 def write_finished(finished: TurnFinished) -> pb.TurnFinished:
     return pb.TurnFinished(
-        finish_reason=_WIRE_REASONS[finished.finish_reason],
+        finish_reason=WIRE_REASONS[finished.finish_reason],
         stop_cause=_WIRE_CAUSES[finished.stop_cause],
         usage=write_usage(finished.usage),
         version=finished.version,
@@ -135,11 +136,12 @@ def write_finished(finished: TurnFinished) -> pb.TurnFinished:
             pb.ToolCall(id=call.id, name=call.name, arguments_json=call.arguments) for call in finished.tool_calls
         ],
         reasoning_tokens=finished.reasoning_tokens,
+        miss=None if finished.miss is None else write_miss(finished.miss),
     )
 
 
 def read_finished(finished: pb.TurnFinished, session_id: str) -> TurnFinished:
-    reason = _REASONS.get(finished.finish_reason, FinishReason.STOP)
+    reason = REASONS.get(finished.finish_reason, FinishReason.STOP)
     return TurnFinished(
         finish_reason=reason,
         stop_cause=_CAUSES.get(finished.stop_cause, StopCause.END_OF_TURN),
@@ -154,50 +156,5 @@ def read_finished(finished: pb.TurnFinished, session_id: str) -> TurnFinished:
             ToolCall(id=call.id, name=call.name, arguments=call.arguments_json) for call in finished.tool_calls
         ),
         reasoning_tokens=finished.reasoning_tokens,
-    )
-
-
-def write_usage(usage: TurnUsage) -> pb.Usage:
-    source = usage.tokens_by_source
-    return pb.Usage(
-        prompt_tokens=usage.prompt_tokens,
-        completion_tokens=usage.completion_tokens,
-        prompt_tokens_by_source=pb.TokensBySource(
-            device=source.device,
-            host=source.host,
-            disk=source.disk,
-            shared=source.shared,
-            in_flight=source.in_flight,
-            computed=source.computed,
-        ),
-        queue_seconds=usage.queue_s,
-        load_seconds=usage.load_s,
-        prefill_seconds=usage.prefill_s,
-        decode_seconds=usage.decode_s,
-        drafted_tokens=usage.drafted_tokens,
-        accepted_tokens=usage.accepted_tokens,
-        preemptions=usage.preemptions,
-    )
-
-
-def read_usage(message: pb.Usage) -> TurnUsage:
-    source = message.prompt_tokens_by_source
-    return TurnUsage(
-        prompt_tokens=message.prompt_tokens,
-        completion_tokens=message.completion_tokens,
-        tokens_by_source=TokensBySource(
-            device=source.device,
-            host=source.host,
-            disk=source.disk,
-            shared=source.shared,
-            in_flight=source.in_flight,
-            computed=source.computed,
-        ),
-        queue_s=message.queue_seconds,
-        load_s=message.load_seconds,
-        prefill_s=message.prefill_seconds,
-        decode_s=message.decode_seconds,
-        drafted_tokens=message.drafted_tokens,
-        accepted_tokens=message.accepted_tokens,
-        preemptions=message.preemptions,
+        miss=read_miss(finished.miss) if finished.HasField("miss") else None,
     )

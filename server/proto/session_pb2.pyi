@@ -6,8 +6,9 @@ Sessile's session API.
 A session is a conversation that the server keeps, as its exact tokens: a client sends only what is new. Sessions
 outlive connections, processes and machines' restarts; what an answer has confirmed is on disk.
 
-Compatibility: fields, methods and enum values are only ever added. A field's number and meaning never change. Clients
-must accept events and enum values that they do not know.
+Compatibility: fields, methods and enum values are only ever added. A field's number and meaning never change.
+Clients must accept events and enum values that they do not know. A server refuses fields that it does not know: a
+wish is never ignored in silence.
 
 Errors carry google.rpc details: ErrorInfo (domain "sessile", a stable reason, and what else is known: field, remedy,
 limit, versions, fingerprints), BadRequest with the field for INVALID_ARGUMENT and OUT_OF_RANGE, RetryInfo where the
@@ -260,40 +261,36 @@ class _MissCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MissCause.V
     DESCRIPTOR: _descriptor.EnumDescriptor
     MISS_CAUSE_UNSPECIFIED: _MissCause.ValueType  # 0
     """One that this version of the API has no word for."""
-    MISS_CAUSE_DIVERGED: _MissCause.ValueType  # 1
-    """The prompt differs from what was computed before."""
-    MISS_CAUSE_EVICTED: _MissCause.ValueType  # 2
-    """It was evicted for want of room."""
-    MISS_CAUSE_EXPIRED: _MissCause.ValueType  # 3
-    """The time for which it was to be kept had passed."""
-    MISS_CAUSE_NOT_PERSISTED: _MissCause.ValueType  # 4
-    """It was in memory when the engine or the server ended, and not persisted."""
-    MISS_CAUSE_CHEAPER_TO_COMPUTE: _MissCause.ValueType  # 5
+    MISS_CAUSE_EVICTED: _MissCause.ValueType  # 1
+    """It was given up for want of room."""
+    MISS_CAUSE_EXPIRED: _MissCause.ValueType  # 2
+    """It was given up because the time for which it was kept had passed."""
+    MISS_CAUSE_OTHER_ENGINE: _MissCause.ValueType  # 3
+    """The log has it, but another server computed it, or this engine's predecessor, and it was not persisted."""
+    MISS_CAUSE_CHEAPER_TO_COMPUTE: _MissCause.ValueType  # 4
     """A slower tier has it, and computing was predicted to be faster."""
-    MISS_CAUSE_LATE: _MissCause.ValueType  # 6
-    """It did not come from its tier in time."""
-    MISS_CAUSE_LOST: _MissCause.ValueType  # 7
-    """It was damaged, or its tier has failed."""
+    MISS_CAUSE_LOAD_FAILED: _MissCause.ValueType  # 5
+    """A slower tier had it, and it came damaged, late or not at all."""
+    MISS_CAUSE_NO_ROOM: _MissCause.ValueType  # 6
+    """The device's memory had no block to copy a part of a block to."""
 
 class MissCause(_MissCause, metaclass=_MissCauseEnumTypeWrapper):
-    """Why KV that this server has had was not there."""
+    """Why KV that could have been reused was not there."""
 
 MISS_CAUSE_UNSPECIFIED: MissCause.ValueType  # 0
 """One that this version of the API has no word for."""
-MISS_CAUSE_DIVERGED: MissCause.ValueType  # 1
-"""The prompt differs from what was computed before."""
-MISS_CAUSE_EVICTED: MissCause.ValueType  # 2
-"""It was evicted for want of room."""
-MISS_CAUSE_EXPIRED: MissCause.ValueType  # 3
-"""The time for which it was to be kept had passed."""
-MISS_CAUSE_NOT_PERSISTED: MissCause.ValueType  # 4
-"""It was in memory when the engine or the server ended, and not persisted."""
-MISS_CAUSE_CHEAPER_TO_COMPUTE: MissCause.ValueType  # 5
+MISS_CAUSE_EVICTED: MissCause.ValueType  # 1
+"""It was given up for want of room."""
+MISS_CAUSE_EXPIRED: MissCause.ValueType  # 2
+"""It was given up because the time for which it was kept had passed."""
+MISS_CAUSE_OTHER_ENGINE: MissCause.ValueType  # 3
+"""The log has it, but another server computed it, or this engine's predecessor, and it was not persisted."""
+MISS_CAUSE_CHEAPER_TO_COMPUTE: MissCause.ValueType  # 4
 """A slower tier has it, and computing was predicted to be faster."""
-MISS_CAUSE_LATE: MissCause.ValueType  # 6
-"""It did not come from its tier in time."""
-MISS_CAUSE_LOST: MissCause.ValueType  # 7
-"""It was damaged, or its tier has failed."""
+MISS_CAUSE_LOAD_FAILED: MissCause.ValueType  # 5
+"""A slower tier had it, and it came damaged, late or not at all."""
+MISS_CAUSE_NO_ROOM: MissCause.ValueType  # 6
+"""The device's memory had no block to copy a part of a block to."""
 Global___MissCause: _TypeAlias = MissCause  # noqa: Y015
 
 class _HintOutcome:
@@ -788,7 +785,9 @@ class SamplingParams(_message.Message):
     logprobs: _builtins.int
     """Report each token's log probability and those of this many alternatives (0 to 20). Default: report nothing."""
     repetition_penalty: _builtins.float
-    """Divide the logits of tokens that the prompt or the answer has (multiply negative ones) by this; 1 (the default) is off."""
+    """Divide the logits of tokens that the prompt or the answer has (multiply negative ones) by this; 1 (the default) is
+    off.
+    """
     presence_penalty: _builtins.float
     """Take this off the logits of tokens that the answer has; from -2 to 2. Default 0."""
     frequency_penalty: _builtins.float
@@ -1447,6 +1446,7 @@ class TurnFinished(_message.Message):
     REPLAYED_FIELD_NUMBER: _builtins.int
     TOOL_CALLS_FIELD_NUMBER: _builtins.int
     REASONING_TOKENS_FIELD_NUMBER: _builtins.int
+    MISS_FIELD_NUMBER: _builtins.int
     finish_reason: Global___FinishReason.ValueType
     """Why it ended."""
     stop_cause: Global___StopCause.ValueType
@@ -1471,6 +1471,10 @@ class TurnFinished(_message.Message):
     def tool_calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolCall]:
         """The tool calls that the answer makes, in its order."""
 
+    @_builtins.property
+    def miss(self) -> Global___Miss:
+        """Why it computed what it need not have, where that is known."""
+
     def __init__(
         self,
         *,
@@ -1484,10 +1488,11 @@ class TurnFinished(_message.Message):
         replayed: _builtins.bool = ...,
         tool_calls: _abc.Iterable[Global___ToolCall] | None = ...,
         reasoning_tokens: _builtins.int = ...,
+        miss: Global___Miss | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["miss", b"miss", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "num_tokens", b"num_tokens", "reasoning_tokens", b"reasoning_tokens", "replayed", b"replayed", "stop_cause", b"stop_cause", "tokens_committed", b"tokens_committed", "tool_calls", b"tool_calls", "turn", b"turn", "usage", b"usage", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "miss", b"miss", "num_tokens", b"num_tokens", "reasoning_tokens", b"reasoning_tokens", "replayed", b"replayed", "stop_cause", b"stop_cause", "tokens_committed", b"tokens_committed", "tool_calls", b"tool_calls", "turn", b"turn", "usage", b"usage", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1510,7 +1515,7 @@ class Usage(_message.Message):
     ACCEPTED_TOKENS_FIELD_NUMBER: _builtins.int
     PREEMPTIONS_FIELD_NUMBER: _builtins.int
     REUSABLE_TOKENS_FIELD_NUMBER: _builtins.int
-    MISS_FIELD_NUMBER: _builtins.int
+    MISSED_FIELD_NUMBER: _builtins.int
     prompt_tokens: _builtins.int
     """Tokens of the whole prompt: the log and the new input."""
     completion_tokens: _builtins.int
@@ -1530,14 +1535,14 @@ class Usage(_message.Message):
     preemptions: _builtins.int
     """How often the turn had to make room for others."""
     reusable_tokens: _builtins.int
-    """Of the prompt's tokens, those whose KV this server has had before and could have kept."""
+    """Of the prompt's tokens, those whose KV a cache without bounds would have had."""
     @_builtins.property
     def prompt_tokens_by_source(self) -> Global___TokensBySource:
         """Where the prompt's tokens came from; the parts sum to prompt_tokens."""
 
     @_builtins.property
-    def miss(self) -> Global___Miss:
-        """Why some of them were computed all the same. Left out if none were."""
+    def missed(self) -> _containers.RepeatedCompositeFieldContainer[Global___MissedTokens]:
+        """Why some of these were computed all the same, by cause; empty if none were."""
 
     def __init__(
         self,
@@ -1553,53 +1558,15 @@ class Usage(_message.Message):
         accepted_tokens: _builtins.int = ...,
         preemptions: _builtins.int = ...,
         reusable_tokens: _builtins.int = ...,
-        miss: Global___Miss | None = ...,
+        missed: _abc.Iterable[Global___MissedTokens] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["miss", b"miss", "prompt_tokens_by_source", b"prompt_tokens_by_source"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["prompt_tokens_by_source", b"prompt_tokens_by_source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_tokens", b"accepted_tokens", "completion_tokens", b"completion_tokens", "decode_seconds", b"decode_seconds", "drafted_tokens", b"drafted_tokens", "load_seconds", b"load_seconds", "miss", b"miss", "preemptions", b"preemptions", "prefill_seconds", b"prefill_seconds", "prompt_tokens", b"prompt_tokens", "prompt_tokens_by_source", b"prompt_tokens_by_source", "queue_seconds", b"queue_seconds", "reusable_tokens", b"reusable_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_tokens", b"accepted_tokens", "completion_tokens", b"completion_tokens", "decode_seconds", b"decode_seconds", "drafted_tokens", b"drafted_tokens", "load_seconds", b"load_seconds", "missed", b"missed", "preemptions", b"preemptions", "prefill_seconds", b"prefill_seconds", "prompt_tokens", b"prompt_tokens", "prompt_tokens_by_source", b"prompt_tokens_by_source", "queue_seconds", b"queue_seconds", "reusable_tokens", b"reusable_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Usage: _TypeAlias = Usage  # noqa: Y015
-
-@_typing.final
-class Miss(_message.Message):
-    """Why tokens were computed whose KV could have been reused."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TOKENS_FIELD_NUMBER: _builtins.int
-    FIRST_DIVERGENT_TOKEN_FIELD_NUMBER: _builtins.int
-    RULE_FIELD_NUMBER: _builtins.int
-    EXPLANATION_FIELD_NUMBER: _builtins.int
-    first_divergent_token: _builtins.int
-    """The first token at which the prompt leaves what was computed before, where that is the cause."""
-    rule: _builtins.str
-    """The rule of prompt-lint that explains it, such as "PL101"; empty for none."""
-    explanation: _builtins.str
-    """The reason, in words."""
-    @_builtins.property
-    def tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___MissedTokens]:
-        """How many, by cause."""
-
-    def __init__(
-        self,
-        *,
-        tokens: _abc.Iterable[Global___MissedTokens] | None = ...,
-        first_divergent_token: _builtins.int | None = ...,
-        rule: _builtins.str = ...,
-        explanation: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_first_divergent_token", b"_first_divergent_token", "first_divergent_token", b"first_divergent_token"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_divergent_token", b"_first_divergent_token", "explanation", b"explanation", "first_divergent_token", b"first_divergent_token", "rule", b"rule", "tokens", b"tokens"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__first_divergent_token: _TypeAlias = _typing.Literal["first_divergent_token"]  # noqa: Y015
-    _WhichOneofArgType__first_divergent_token: _TypeAlias = _typing.Literal["_first_divergent_token", b"_first_divergent_token"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__first_divergent_token) -> _WhichOneofReturnType__first_divergent_token | None: ...
-
-Global___Miss: _TypeAlias = Miss  # noqa: Y015
 
 @_typing.final
 class MissedTokens(_message.Message):
@@ -1626,6 +1593,79 @@ class MissedTokens(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MissedTokens: _TypeAlias = MissedTokens  # noqa: Y015
+
+@_typing.final
+class Miss(_message.Message):
+    """Why a turn computed tokens that it need not have computed, in words."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RULE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    EXPLANATION_FIELD_NUMBER: _builtins.int
+    REMEDY_FIELD_NUMBER: _builtins.int
+    LOST_TOKENS_FIELD_NUMBER: _builtins.int
+    FIRST_DIVERGENT_TOKEN_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    CHAR_FIELD_NUMBER: _builtins.int
+    WAS_FIELD_NUMBER: _builtins.int
+    NOW_FIELD_NUMBER: _builtins.int
+    rule: _builtins.str
+    """The rule of prompt-lint that explains it, such as "PL101"."""
+    name: _builtins.str
+    """The rule's name."""
+    explanation: _builtins.str
+    """What happened."""
+    remedy: _builtins.str
+    """What to do about it."""
+    lost_tokens: _builtins.int
+    """Tokens that were computed for it."""
+    first_divergent_token: _builtins.int
+    """The first of the prompt's tokens that nothing computed before shares. Left out where the prompt is not what broke."""
+    path: _builtins.str
+    """The place in the request; empty where none is known."""
+    char: _builtins.int
+    """The character in the text at that place."""
+    was: _builtins.str
+    """The text that was there, its letters and digits blotted out unless the server is configured to show them."""
+    now: _builtins.str
+    """The text that is there now."""
+    def __init__(
+        self,
+        *,
+        rule: _builtins.str = ...,
+        name: _builtins.str = ...,
+        explanation: _builtins.str = ...,
+        remedy: _builtins.str = ...,
+        lost_tokens: _builtins.int = ...,
+        first_divergent_token: _builtins.int | None = ...,
+        path: _builtins.str = ...,
+        char: _builtins.int | None = ...,
+        was: _builtins.str | None = ...,
+        now: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_char", b"_char", "_first_divergent_token", b"_first_divergent_token", "_now", b"_now", "_was", b"_was", "char", b"char", "first_divergent_token", b"first_divergent_token", "now", b"now", "was", b"was"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_char", b"_char", "_first_divergent_token", b"_first_divergent_token", "_now", b"_now", "_was", b"_was", "char", b"char", "explanation", b"explanation", "first_divergent_token", b"first_divergent_token", "lost_tokens", b"lost_tokens", "name", b"name", "now", b"now", "path", b"path", "remedy", b"remedy", "rule", b"rule", "was", b"was"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__char: _TypeAlias = _typing.Literal["char"]  # noqa: Y015
+    _WhichOneofArgType__char: _TypeAlias = _typing.Literal["_char", b"_char"]  # noqa: Y015
+    _WhichOneofReturnType__first_divergent_token: _TypeAlias = _typing.Literal["first_divergent_token"]  # noqa: Y015
+    _WhichOneofArgType__first_divergent_token: _TypeAlias = _typing.Literal["_first_divergent_token", b"_first_divergent_token"]  # noqa: Y015
+    _WhichOneofReturnType__now: _TypeAlias = _typing.Literal["now"]  # noqa: Y015
+    _WhichOneofArgType__now: _TypeAlias = _typing.Literal["_now", b"_now"]  # noqa: Y015
+    _WhichOneofReturnType__was: _TypeAlias = _typing.Literal["was"]  # noqa: Y015
+    _WhichOneofArgType__was: _TypeAlias = _typing.Literal["_was", b"_was"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__char) -> _WhichOneofReturnType__char | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__first_divergent_token) -> _WhichOneofReturnType__first_divergent_token | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__now) -> _WhichOneofReturnType__now | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__was) -> _WhichOneofReturnType__was | None: ...
+
+Global___Miss: _TypeAlias = Miss  # noqa: Y015
 
 @_typing.final
 class TokensBySource(_message.Message):
@@ -2140,8 +2180,8 @@ Global___ExpectedOutput: _TypeAlias = ExpectedOutput  # noqa: Y015
 
 @_typing.final
 class Final(_message.Message):
-    """The turn that runs, or else the next one, is the last. What was retained is let go of at once; when that turn ends, the
-    session's KV is the first to make room. A later Retain takes this back.
+    """The turn that runs, or else the next one, is the last. What was retained is let go of at once; when that turn ends,
+    the session's KV is the first to make room. A later Retain takes this back.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -2288,7 +2328,7 @@ class SuspendResponse(_message.Message):
 
     @_builtins.property
     def tokens_by_tier(self) -> Global___TokensByTier:
-        """Where the tokens of its log are now; those in no tier would be computed again."""
+        """How many of the log's tokens, from the first on, each tier has now; a token may be in several."""
 
     def __init__(
         self,
@@ -2307,7 +2347,7 @@ Global___SuspendResponse: _TypeAlias = SuspendResponse  # noqa: Y015
 
 @_typing.final
 class TokensByTier(_message.Message):
-    """Tokens by the fastest tier that has their KV."""
+    """Tokens by the tier that has their KV."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2819,3 +2859,109 @@ class ImportResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ImportResponse: _TypeAlias = ImportResponse  # noqa: Y015
+
+@_typing.final
+class ListTurnsRequest(_message.Message):
+    """List the turns of a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session."""
+    tenant: _builtins.str
+    """Whose it is."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        tenant: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id", "tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTurnsRequest: _TypeAlias = ListTurnsRequest  # noqa: Y015
+
+@_typing.final
+class ListTurnsResponse(_message.Message):
+    """The answer to ListTurns."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURNS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def turns(self) -> _containers.RepeatedCompositeFieldContainer[Global___TurnSummary]:
+        """The turns finished, oldest first; those of a fork's source too, as far as the fork has them."""
+
+    def __init__(
+        self,
+        *,
+        turns: _abc.Iterable[Global___TurnSummary] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["turns", b"turns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTurnsResponse: _TypeAlias = ListTurnsResponse  # noqa: Y015
+
+@_typing.final
+class TurnSummary(_message.Message):
+    """One turn of a session's log."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURN_FIELD_NUMBER: _builtins.int
+    INPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    NUM_TOKENS_FIELD_NUMBER: _builtins.int
+    FINISHED_AT_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    FINISH_REASON_FIELD_NUMBER: _builtins.int
+    MISS_FIELD_NUMBER: _builtins.int
+    turn: _builtins.int
+    """Its number, from 1."""
+    input_tokens: _builtins.int
+    """Tokens that came into the log between the answer before it and its own."""
+    output_tokens: _builtins.int
+    """Tokens of its answer."""
+    num_tokens: _builtins.int
+    """Tokens of the log after it."""
+    finish_reason: Global___FinishReason.ValueType
+    """Why it ended."""
+    @_builtins.property
+    def finished_at(self) -> _timestamp_pb2.Timestamp:
+        """When it was committed. Left out if that is not known, as of a turn that came with an imported file."""
+
+    @_builtins.property
+    def usage(self) -> Global___Usage:
+        """What it cost. Left out if that is not known."""
+
+    @_builtins.property
+    def miss(self) -> Global___Miss:
+        """Why it computed what it need not have, where that is known."""
+
+    def __init__(
+        self,
+        *,
+        turn: _builtins.int = ...,
+        input_tokens: _builtins.int = ...,
+        output_tokens: _builtins.int = ...,
+        num_tokens: _builtins.int = ...,
+        finished_at: _timestamp_pb2.Timestamp | None = ...,
+        usage: Global___Usage | None = ...,
+        finish_reason: Global___FinishReason.ValueType = ...,
+        miss: Global___Miss | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["finished_at", b"finished_at", "miss", b"miss", "usage", b"usage"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "finished_at", b"finished_at", "input_tokens", b"input_tokens", "miss", b"miss", "num_tokens", b"num_tokens", "output_tokens", b"output_tokens", "turn", b"turn", "usage", b"usage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TurnSummary: _TypeAlias = TurnSummary  # noqa: Y015

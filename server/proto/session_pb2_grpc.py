@@ -98,6 +98,11 @@ class SessionServiceStub(object):
                 request_serializer=sessile_dot_server_dot_proto_dot_session__pb2.WatchRequest.SerializeToString,
                 response_deserializer=sessile_dot_server_dot_proto_dot_session__pb2.WatchResponse.FromString,
                 _registered_method=True)
+        self.ListTurns = channel.unary_unary(
+                '/sessile.v1.SessionService/ListTurns',
+                request_serializer=sessile_dot_server_dot_proto_dot_session__pb2.ListTurnsRequest.SerializeToString,
+                response_deserializer=sessile_dot_server_dot_proto_dot_session__pb2.ListTurnsResponse.FromString,
+                _registered_method=True)
         self.Export = channel.unary_stream(
                 '/sessile.v1.SessionService/Export',
                 request_serializer=sessile_dot_server_dot_proto_dot_session__pb2.ExportRequest.SerializeToString,
@@ -204,6 +209,13 @@ class SessionServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListTurns(self, request, context):
+        """List the turns of a session: what each added to the log, and what it cost.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Export(self, request, context):
         """Write a session to a file: its log and, if wanted, its KV.
         """
@@ -280,6 +292,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.Watch,
                     request_deserializer=sessile_dot_server_dot_proto_dot_session__pb2.WatchRequest.FromString,
                     response_serializer=sessile_dot_server_dot_proto_dot_session__pb2.WatchResponse.SerializeToString,
+            ),
+            'ListTurns': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTurns,
+                    request_deserializer=sessile_dot_server_dot_proto_dot_session__pb2.ListTurnsRequest.FromString,
+                    response_serializer=sessile_dot_server_dot_proto_dot_session__pb2.ListTurnsResponse.SerializeToString,
             ),
             'Export': grpc.unary_stream_rpc_method_handler(
                     servicer.Export,
@@ -620,6 +637,33 @@ class SessionService(object):
             '/sessile.v1.SessionService/Watch',
             sessile_dot_server_dot_proto_dot_session__pb2.WatchRequest.SerializeToString,
             sessile_dot_server_dot_proto_dot_session__pb2.WatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTurns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sessile.v1.SessionService/ListTurns',
+            sessile_dot_server_dot_proto_dot_session__pb2.ListTurnsRequest.SerializeToString,
+            sessile_dot_server_dot_proto_dot_session__pb2.ListTurnsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,8 +6,9 @@ Sessile's session API.
 A session is a conversation that the server keeps, as its exact tokens: a client sends only what is new. Sessions
 outlive connections, processes and machines' restarts; what an answer has confirmed is on disk.
 
-Compatibility: fields, methods and enum values are only ever added. A field's number and meaning never change. Clients
-must accept events and enum values that they do not know.
+Compatibility: fields, methods and enum values are only ever added. A field's number and meaning never change.
+Clients must accept events and enum values that they do not know. A server refuses fields that it does not know: a
+wish is never ignored in silence.
 
 Errors carry google.rpc details: ErrorInfo (domain "sessile", a stable reason, and what else is known: field, remedy,
 limit, versions, fingerprints), BadRequest with the field for INVALID_ARGUMENT and OUT_OF_RANGE, RetryInfo where the
@@ -87,6 +88,8 @@ class SessionServiceStub:
     """Watch one session, or all of a tenant: turns, misses, and where KV goes. It ends when the caller cancels it. A
     watcher that is too slow loses events and is told how many; it slows nobody.
     """
+    ListTurns: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListTurnsRequest, _session_pb2.ListTurnsResponse]
+    """List the turns of a session: what each added to the log, and what it cost."""
     Export: _grpc.UnaryStreamMultiCallable[_session_pb2.ExportRequest, _session_pb2.ExportResponse]
     """Write a session to a file: its log and, if wanted, its KV."""
     Import: _grpc.StreamUnaryMultiCallable[_session_pb2.ImportRequest, _session_pb2.ImportResponse]
@@ -131,6 +134,8 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """Watch one session, or all of a tenant: turns, misses, and where KV goes. It ends when the caller cancels it. A
     watcher that is too slow loses events and is told how many; it slows nobody.
     """
+    ListTurns: _aio.UnaryUnaryMultiCallable[_session_pb2.ListTurnsRequest, _session_pb2.ListTurnsResponse]  # type: ignore[assignment]
+    """List the turns of a session: what each added to the log, and what it cost."""
     Export: _aio.UnaryStreamMultiCallable[_session_pb2.ExportRequest, _session_pb2.ExportResponse]  # type: ignore[assignment]
     """Write a session to a file: its log and, if wanted, its KV."""
     Import: _aio.StreamUnaryMultiCallable[_session_pb2.ImportRequest, _session_pb2.ImportResponse]  # type: ignore[assignment]
@@ -244,6 +249,14 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         """Watch one session, or all of a tenant: turns, misses, and where KV goes. It ends when the caller cancels it. A
         watcher that is too slow loses events and is told how many; it slows nobody.
         """
+
+    @_abc_1.abstractmethod
+    def ListTurns(
+        self,
+        request: _session_pb2.ListTurnsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.ListTurnsResponse, _abc.Awaitable[_session_pb2.ListTurnsResponse]]:
+        """List the turns of a session: what each added to the log, and what it cost."""
 
     @_abc_1.abstractmethod
     def Export(

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from ...sessions.errors import RequestError
 from ...sessions.manager.service import Sessions
-from ..proto import events, keeping, requests, responses, transfer, views
+from ..proto import events, keeping, requests, responses, transfer, turns, views
 from ..proto import session_pb2 as pb
 from ..proto.session_pb2_grpc import SessionServiceServicer
 from .authentication import caller
@@ -65,6 +65,10 @@ class SessionService(SessionServiceServicer):
     async def List(self, request: pb.ListRequest, context: Context) -> pb.ListResponse:
         page = await self._sessions.list(requests.read_list(request, _tenant(request.tenant, context)))
         return responses.write_page(page)
+
+    async def ListTurns(self, request: pb.ListTurnsRequest, context: Context) -> pb.ListTurnsResponse:
+        found = await self._sessions.turns(request.session_id, _tenant(request.tenant, context))
+        return pb.ListTurnsResponse(turns=[turns.write_turn(turn) for turn in found])
 
     async def Hint(self, request: pb.HintRequest, context: Context) -> pb.HintResponse:
         hint = keeping.read_hint_request(request, _tenant(request.tenant, context))

@@ -50,6 +50,7 @@ class StopStrings:
         self._state = 0
         self._held = ""
         self._stopped = False
+        self.matched: str | None = None  # the string that is complete
 
     def push(self, text: str) -> tuple[str, bool]:
         """Text that is safe to emit, and whether a stop string is complete; what follows it is dropped."""
@@ -62,6 +63,7 @@ class StopStrings:
             if length:
                 self._stopped, end = True, len(self._held) + index + 1
                 self._held = ""
+                self.matched = pending[end - length : end]
                 return pending[: end - length], True
         safe = len(pending) - self._depth[self._state]
         self._held = pending[safe:]

@@ -12,6 +12,7 @@ Any other field is refused by name.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
@@ -155,19 +156,20 @@ class CompletionBody(_SharedFields, frozen=True, forbid_unknown_fields=True, kw_
 
 def fields_without_effect(body: msgspec.Struct) -> tuple[str, ...]:
     """The fields that were sent and that have no effect here."""
-    return tuple(name for name in _EFFECTLESS[type(body)] if getattr(body, name) is not UNSET)
+    return tuple(name for name in _annotated(type(body), "effect") if getattr(body, name) is not UNSET)
 
 
 def first_refused_value(body: msgspec.Struct) -> tuple[str, object, tuple[Any, ...]] | None:
     """The first field that was sent with another than its neutral value: its name, its value, what it may be."""
-    for name, allowed in _ONLY[type(body)].items():
+    for name, allowed in _annotated(type(body), "only").items():
         value = getattr(body, name)
         if value is not UNSET and value not in allowed:
             return name, value, allowed
     return None
 
 
-def _annotated(kind: type[msgspec.Struct], key: str) -> dict[str, Any]:
+@cache
+def _annotated(kind: type[msgspec.Struct], key: str) -> Mapping[str, Any]:
     hints = get_type_hints(kind, include_extras=True)
     return {
         name: meta.extra[key]
@@ -179,4 +181,4 @@ def _annotated(kind: type[msgspec.Struct], key: str) -> dict[str, Any]:
 
 _BODIES: tuple[type[msgspec.Struct], ...] = (ChatBody, CompletionBody, ChatMessage, StreamOptions)
 _EFFECTLESS: Mapping[type, tuple[str, ...]] = {kind: tuple(_annotated(kind, "effect")) for kind in _BODIES}
-_ONLY: Mapping[type, dict[str, tuple[Any, ...]]] = {kind: _annotated(kind, "only") for kind in _BODIES}
+_ONLY: Mapping[type, Mapping[str, tuple[Any, ...]]] = {kind: _annotated(kind, "only") for kind in _BODIES}

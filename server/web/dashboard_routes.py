@@ -20,6 +20,7 @@ _KINDS = {
     "dashboard.js": "text/javascript; charset=utf-8",
     "charts.js": "text/javascript; charset=utf-8",
     "sessions.js": "text/javascript; charset=utf-8",
+    "words.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
 _HEADERS = {

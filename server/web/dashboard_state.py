@@ -30,6 +30,7 @@ def overview(seen: Observatory, stats: EngineStats, most_sessions: int) -> dict[
             "queue": _times(seen.times.queue),
             "prefill": _times(seen.times.prefill),
         },
+        "history": _history(seen, now),
         "engine": _engine(stats),
         "tiers": [msgspec.to_builtins(tier) for tier in stats.tiers],
         "misses": [miss.to_json() for miss in seen.misses.latest(SHOWN_MISSES)],
@@ -46,7 +47,7 @@ def timeline(seen: Observatory, session: str) -> dict[str, Any] | None:
     if line is None:
         return None
     branches = [
-        {"session": name, "turns": other.num_turns, "last_at": other.last_at}
+        {"session": name, "turns": other.num_turns, "first_at": other.first_at, "last_at": other.last_at}
         for name, other in seen.timelines.lines.latest(len(seen.timelines.lines))
         if other.parent == session
     ]
@@ -75,6 +76,22 @@ def _summary(name: str, line: SessionLine) -> dict[str, Any]:
         "recent": [round(turn.by_source.cached / max(1, turn.prompt_tokens), 3) for turn in list(line.turns)[-12:]],
         "rule": next((turn.rule for turn in reversed(line.turns) if turn.rule), ""),
     }
+
+
+def _history(seen: Observatory, now: float) -> list[dict[str, float | int | None]]:
+    """The last minutes, in slots of a few seconds."""
+    counts = seen.reuse.total.history(now)
+    first, tokens = seen.times.recent_first_tokens.means(now), seen.times.recent_tokens.means(now)
+    return [
+        {
+            "prompt_tokens": of.prompt_tokens,
+            "cached_tokens": of.cached_tokens,
+            "reusable_tokens": of.reusable_tokens,
+            "ttft_s": ttft,
+            "itl_s": itl,
+        }
+        for of, ttft, itl in zip(counts, first, tokens, strict=True)
+    ]
 
 
 def _times(histogram: Histogram) -> dict[str, float | int | None]:

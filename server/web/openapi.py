@@ -10,6 +10,10 @@ from fastapi.openapi.utils import get_openapi
 
 from ...sessions.manager import requests
 from . import answers, bodies, cache_answers, session_answers, session_bodies
+from .anthropic import answers as messages_answers
+from .anthropic import bodies as messages_bodies
+from .responses_api import answers as responses_answers
+from .responses_api import bodies as responses_bodies
 
 _REFERENCE = "#/components/schemas/{name}"
 _DOCUMENTED: tuple[type[msgspec.Struct], ...] = (
@@ -37,9 +41,25 @@ _DOCUMENTED: tuple[type[msgspec.Struct], ...] = (
     session_bodies.AppendBody,
     session_bodies.GenerateBody,
     session_answers.SessionList,
+    session_answers.TurnList,
     session_answers.TurnAnswer,
     session_answers.TurnStreamEvent,
     session_answers.WatchStreamEvent,
+    messages_bodies.MessagesBody,
+    messages_bodies.CountTokensBody,
+    messages_answers.MessageAnswer,
+    messages_answers.MessageEvent,
+    messages_answers.TokenCount,
+    messages_answers.MessageErrorAnswer,
+    responses_bodies.ResponsesBody,
+    responses_bodies.ConversationBody,
+    responses_answers.ResponseObject,
+    responses_answers.ResponseEvent,
+    responses_answers.DeletedResponse,
+    responses_answers.InputItems,
+    responses_answers.InputTokens,
+    responses_answers.ConversationObject,
+    responses_answers.DeletedConversation,
     requests.SessionView,
     requests.HintOutcome,
     requests.Suspended,
@@ -50,6 +70,8 @@ _DOCUMENTED: tuple[type[msgspec.Struct], ...] = (
 _CHUNKS: dict[type, type[msgspec.Struct]] = {
     answers.ChatCompletion: answers.ChatChunk,
     answers.TextCompletion: answers.TextCompletion,
+    messages_answers.MessageAnswer: messages_answers.MessageEvent,
+    responses_answers.ResponseObject: responses_answers.ResponseEvent,
 }
 
 
@@ -79,6 +101,7 @@ def describe_answer(
     events: type[msgspec.Struct] | None = None,
     only_streamed: bool = False,
     unready: type[msgspec.Struct] | None = None,
+    error: type[msgspec.Struct] = answers.ErrorAnswer,
 ) -> dict[int | str, dict[str, Any]]:
     """The answers of a route: its own, as events too where it streams, and errors."""
     content = _json_of(answer)
@@ -91,7 +114,7 @@ def describe_answer(
     responses: dict[int | str, dict[str, Any]] = {200: {"description": "Done.", "content": content}}
     if unready is not None:
         responses[503] = {"description": "Not now.", "content": _json_of(unready)}
-    responses["default"] = {"description": "An error.", "content": _json_of(answers.ErrorAnswer)}
+    responses["default"] = {"description": "An error.", "content": _json_of(error)}
     return responses
 
 
@@ -128,6 +151,8 @@ _TAGS = [
     {"name": "sessions", "description": "Sessions: the same as over gRPC."},
     {"name": "inference", "description": "Turns, in OpenAI's shapes."},
     {"name": "cache", "description": "What was reused, what could have been, and why it was not."},
+    {"name": "responses", "description": "Turns, in the shapes of OpenAI's Responses API, kept in the session store."},
+    {"name": "messages", "description": "Turns, in Anthropic's shapes."},
     {"name": "status", "description": "What the server says about itself."},
 ]
 

@@ -9,7 +9,15 @@ import msgspec
 from msgspec import Meta
 
 from ...sessions.manager.events import SessionEvent
-from ...sessions.manager.requests import SessionView, StopCause, TextDelta, TurnDelta, TurnEvent, TurnFinished
+from ...sessions.manager.requests import (
+    SessionView,
+    StopCause,
+    TextDelta,
+    TurnDelta,
+    TurnEvent,
+    TurnFinished,
+    TurnSummary,
+)
 from ...sessions.messages import ToolCall
 from ..engine.messages import FinishReason, TokenLogprobs, TurnUsage
 from ..text.tool_calls import MalformedCall, ReasoningDelta
@@ -22,6 +30,13 @@ class SessionList(msgspec.Struct, frozen=True, kw_only=True):
     object: Literal["list"] = "list"
     data: tuple[SessionView, ...]
     next_page_token: str
+
+
+class TurnList(msgspec.Struct, frozen=True, kw_only=True):
+    """The finished turns of a session, oldest first."""
+
+    object: Literal["list"] = "list"
+    data: tuple[TurnSummary, ...]
 
 
 class TurnAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -33,7 +33,7 @@ from ...sessions.manager.service import Sessions
 from .decode import BodyDecoder, read_body
 from .openapi import describe_answer, describe_body, describe_file, describe_upload
 from .parts import WebParts
-from .session_answers import SessionList, TurnAnswer, TurnStreamEvent, WatchStreamEvent, whole_turn
+from .session_answers import SessionList, TurnAnswer, TurnList, TurnStreamEvent, WatchStreamEvent, whole_turn
 from .session_bodies import (
     AppendBody,
     CloseBody,
@@ -80,6 +80,11 @@ def _add_looks(router: APIRouter, sessions: Sessions) -> None:
     async def get_session(session_id: str, tenant: Tenant) -> Response:
         """One open session."""
         return _json(await sessions.get(session_id, tenant))
+
+    @router.get(f"{_ONE}/turns", responses=describe_answer(TurnList), response_class=Response)
+    async def list_turns(session_id: str, tenant: Tenant) -> Response:
+        """The session's finished turns: what each added to the log, and what it cost."""
+        return _json(TurnList(data=await sessions.turns(session_id, tenant)))
 
     @router.get(
         f"{_ONE}/events", responses=describe_answer(WatchStreamEvent, only_streamed=True), response_class=Response

@@ -69,14 +69,15 @@ def _refuse_functions(body: ChatBody) -> None:
 
 
 def _check_values(body: ChatBody | CompletionBody) -> None:
-    _refuse(first_refused_value(body), "")
+    refuse(first_refused_value(body), "")
     if body.stream_options is not None and not body.stream:
         raise RequestError(
             "stream_options without stream", field="stream_options", remedy='send "stream": true, or leave it out'
         )
 
 
-def _refuse(refused: tuple[str, object, tuple[object, ...]] | None, prefix: str) -> None:
+def refuse(refused: tuple[str, object, tuple[object, ...]] | None, prefix: str) -> None:
+    """Raise RequestError for a field that has another than its neutral value."""
     if refused is not None:
         name, _, allowed = refused
         neutral = next((value for value in allowed if value not in (None, "")), None)
@@ -91,7 +92,7 @@ def _refuse(refused: tuple[str, object, tuple[object, ...]] | None, prefix: str)
 def message_of(index: int, message: ChatMessage) -> Message:
     """The message that a client sent as ``messages[index]``. Raises RequestError naming the field."""
     where = f"messages[{index}]"
-    _refuse(first_refused_value(message), f"{where}.")
+    refuse(first_refused_value(message), f"{where}.")
     if message.role == "tool" and message.tool_call_id is None:
         raise RequestError(f"{where} is a tool's result without tool_call_id", field=f"{where}.tool_call_id")
     if message.tool_calls and message.role != "assistant":

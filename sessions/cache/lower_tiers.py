@@ -10,6 +10,7 @@ correctness.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Sequence
 
@@ -33,6 +34,7 @@ class LowerTiers:
         self._host = None if host_slab is None else HostTier(host_slab, on_evict=self._leave_host)
         self.shared = shared
         self._local: dict[Tier, LowerTier] = {}
+        self._hanging: dict[Tier, int] = {}  # reads that do not come back
         if self._host is not None:
             self._local[Tier.HOST] = self._host
         if disk is not None:
@@ -64,10 +66,10 @@ class LowerTiers:
     def sources(self, content_keys: Sequence[bytes]) -> list[Source]:
         """Where the leading blocks of a path are, each in the fastest local tier that has it; ends at the first that is
         in none."""
-        present = {tier: lower.contains(content_keys) for tier, lower in self._local.items()}
+        present = {tier: lower.contains(content_keys) for tier, lower in self._answering()}
         runs: list[Source] = []
         for index in range(len(content_keys)):
-            tier = next((tier for tier in self._local if present[tier][index]), None)
+            tier = next((tier for tier in present if present[tier][index]), None)
             if tier is None:
                 break
             if runs and runs[-1].tier is tier:
@@ -86,7 +88,7 @@ class LowerTiers:
 
     def holder(self, content_key: bytes) -> Tier | None:
         """The fastest local tier that has a block; None: none does."""
-        return next((tier for tier, lower in self._local.items() if lower.contains([content_key])[0]), None)
+        return next((tier for tier, lower in self._answering() if lower.contains([content_key])[0]), None)
 
     def load(self, content_key: bytes, block: Block) -> bool:
         """Fill ``block`` from the fastest local tier that has it; False: none gives it. For an I/O thread."""
@@ -94,8 +96,18 @@ class LowerTiers:
         return any(
             lower.contains([content_key])[0]
             and lower.load([Entry(content_key, (block,))], deadline)[0] is LoadOutcome.HIT
-            for lower in self._local.values()
+            for _, lower in self._answering()
         )
+
+    def hangs(self, tier: Tier) -> None:
+        """A read from ``tier`` does not come back: nothing is looked for there until it does."""
+        self._hanging[tier] = self._hanging.get(tier, 0) + 1
+
+    def answers_again(self, tier: Tier) -> None:
+        """A read of which ``hangs`` was said came back."""
+        self._hanging[tier] -= 1
+        if not self._hanging[tier]:
+            del self._hanging[tier]
 
     def demote(self, content_key: bytes, block: Block) -> None:
         """Keep a block that leaves the device pool. A full or failing tier drops it, and counts that."""
@@ -134,14 +146,20 @@ class LowerTiers:
 
     def stats(self) -> dict[Tier, TierStats]:
         lower = {tier: lower.stats() for tier, lower in self._local.items()}
+        for tier in self._hanging:
+            if tier in lower:
+                lower[tier] = dataclasses.replace(lower[tier], unavailable="a read does not come back")
         return lower if self.shared is None else {**lower, Tier.SHARED: self.shared.stats()}
 
     def close(self) -> None:
         """Let all that was taken reach the disk, then give everything up."""
-        for lower in self._local.values():
+        for _, lower in self._answering():  # closing one that hangs would hang too; the system ends what it holds
             lower.close()
         if self.shared is not None:
             self.shared.close()
+
+    def _answering(self) -> list[tuple[Tier, LowerTier]]:
+        return [(tier, lower) for tier, lower in self._local.items() if tier not in self._hanging]
 
     def _share(self, shared: SharedTier, content_keys: Sequence[bytes], blocks: Sequence[Block]) -> None:
         """Give the shared tier whole entries of the path that it was not seen to have, the first ones first."""

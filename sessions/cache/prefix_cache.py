@@ -182,6 +182,18 @@ class PrefixCache:
             self._pool.release(spare)
         return bool(spare)
 
+    def leave_behind(self, held: SequenceBlocks, first: int, count: int) -> list[int]:
+        """Take the blocks from ``first`` on from a sequence, which go on as if it had never got them. The first
+        ``count`` of them are still being written to: they are returned, and stay in use until ``take_back``."""
+        left, others = held.block_ids[first : first + count], held.block_ids[first + count :]
+        del held.block_ids[first:]
+        self._pool.release(others)
+        return left
+
+    def take_back(self, blocks: list[int]) -> None:
+        """Nobody writes to ``blocks`` any more, which were left behind."""
+        self._pool.release(blocks)
+
     def branch(self, held: SequenceBlocks, start: int, num_tokens: int) -> tuple[list[int], BlockCopy | None] | None:
         """New blocks in which tokens ``start`` to ``num_tokens`` can stand otherwise than in those of ``held``: the
         first is for the block of token ``start``, whose tokens before it the copy brings. None if the pool cannot give

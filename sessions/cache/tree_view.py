@@ -5,10 +5,12 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from .radix_node import Node
+if TYPE_CHECKING:  # the SDK reads ``TreeNode`` and has no numpy
+    from .radix_node import Node
 
 MOST_CHILDREN = 24  # of a node that are shown, the latest used
 _SHOWN_OWNERS = 4

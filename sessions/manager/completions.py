@@ -99,6 +99,14 @@ class Completions:
                 async for event in events:
                     yield event
 
+    async def count_tokens(self, request: CompletionRequest) -> int:
+        """Tokens of the prompt that ``complete`` would run; nothing is run."""
+        engine = self._turns.engine_info()
+        validation.require_completion(request, engine)
+        self._turns.require_model(request.model)
+        keys = ConversationKeys(request.tenant, request.tools, request.template_arguments)
+        return len((await self._prompt(request, keys, engine)).token_ids)
+
     async def _unkept(
         self, request: CompletionRequest, keys: ConversationKeys, prompt: _Prompt
     ) -> AsyncGenerator[CompletionEvent, None]:
@@ -250,7 +258,7 @@ class Completions:
         Memory knows conversations that are not kept, too; the store knows those from before a restart.
         """
         origin = None
-        if request.keep:
+        if request.keep or request.after is not None:
             identity = self._turns.identity(engine)
             origin = await self.conversations.find(request.tenant, keys, request.after, identity)
         known = 0 if origin is None else origin.count
@@ -309,6 +317,7 @@ def _finished(result: TurnResult, miss: Miss | None, *, num_tokens: int) -> Turn
         miss=miss,
         tool_calls=result.message.tool_calls,
         reasoning_tokens=result.reasoning_tokens,
+        stop_string=result.stop_string,
     )
 
 

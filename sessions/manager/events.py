@@ -7,7 +7,7 @@ import enum
 import msgspec
 
 from ..errors import SessileError
-from .requests import TurnFinished
+from .requests import Miss, TurnFinished
 
 
 class WatchStarted(msgspec.Struct, frozen=True, kw_only=True, tag="started"):
@@ -45,6 +45,12 @@ class KvMoved(msgspec.Struct, frozen=True, kw_only=True, tag="kv_moved"):
     tier: str
 
 
+class Missed(msgspec.Struct, frozen=True, kw_only=True, tag="miss"):
+    """A turn computed what it need not have; told after its end."""
+
+    miss: Miss
+
+
 class EventsLost(msgspec.Struct, frozen=True, kw_only=True, tag="lost"):
     """So many events were not told: the watcher was too slow."""
 
@@ -58,7 +64,7 @@ def failure_of(error: BaseException) -> TurnFailed:
     return TurnFailed(error="Cancelled", message="the caller left, or the server was stopped")
 
 
-Happening = WatchStarted | TurnStarted | TurnFinished | TurnFailed | KvMoved | EventsLost
+Happening = WatchStarted | TurnStarted | TurnFinished | TurnFailed | Missed | KvMoved | EventsLost
 
 
 class SessionEvent(msgspec.Struct, frozen=True, kw_only=True):

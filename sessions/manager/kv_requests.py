@@ -10,7 +10,18 @@ import msgspec
 from ...server.engine.cache_messages import ReleasePath, ResumePath, RetainOutcome, RetainPath, SuspendPath
 from ..cache.retention import Retention, Verdict
 from ..errors import CapacityError
-from ..keeping import BRANCH_TTL_S, ExpectedOutput, Final, Hint, Keeping, Retain, ToolWait, WillBranch, require_hint
+from ..keeping import (
+    BRANCH_TTL_S,
+    ExpectedOutput,
+    Final,
+    Hint,
+    Keeping,
+    Persistence,
+    Retain,
+    ToolWait,
+    WillBranch,
+    require_hint,
+)
 from ..session import Session
 from . import answers, validation
 from .kv_care import KvCare
@@ -83,7 +94,12 @@ class KvRequests:
             token_ids = await self._token_ids(session)
             tiers, freed = TokensByTier(), 0
             if token_ids:
-                path = SuspendPath(token_ids=token_ids, cache_salt=session.tenant, owner=session.session_id)
+                path = SuspendPath(
+                    token_ids=token_ids,
+                    cache_salt=session.tenant,
+                    owner=session.session_id,
+                    persist=session.keeping.policy(self._care.policy).when is not Persistence.NONE,
+                )
                 outcome = await self._engine.suspend(path)
                 tiers, freed = tokens_by_tier(outcome.tokens_by_tier), outcome.device_blocks_given_back
             self._care.idle.came_back(session.session_id)

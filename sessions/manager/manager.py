@@ -25,7 +25,7 @@ from ..store import Change, SessionStore, StoredAnswer
 from . import answers, validation
 from .cache_watch import CacheWatch
 from .completions import Completions
-from .events import Happening, SessionEvent, TurnStarted, failure_of
+from .events import Happening, Missed, SessionEvent, TurnStarted, failure_of
 from .kv_care import KvCare
 from .kv_requests import KvRequests
 from .ports import Clock, TurnEngine, TurnObserver
@@ -57,11 +57,14 @@ from .requests import (
     SuspendRequest,
     TurnEvent,
     TurnFinished,
+    TurnSummary,
     WatchRequest,
 )
+from .responses import Responses
 from .running import Claim, RunningWork
 from .transfer import SessionTransfer
 from .turn import TurnResult
+from .turn_accounts import account_of, turns_of
 from .turn_content import content_of_session
 from .turns import TurnPrompt, Turns, TurnTerms
 from .views import new_session_id, summary_of, view_of
@@ -123,6 +126,7 @@ class SessionManager:
             clock,
             self._publish,
         )
+        self._responses = Responses(store, self._records, self._completions.conversations, clock)
         self._kv_requests = KvRequests(self._records, engine, self._running, self._care, clock)
         self._transfer = SessionTransfer(self._records, engine, self._turns, clock, persistence, export_key)
         self._watchers = Watchers(clock)
@@ -132,6 +136,11 @@ class SessionManager:
     def running(self) -> RunningWork:
         """What is in hand, to look at."""
         return self._running
+
+    @property
+    def responses(self) -> Responses:
+        """What is kept for the Responses API."""
+        return self._responses
 
     @property
     def care(self) -> KvCare:
@@ -274,6 +283,10 @@ class SessionManager:
         name of the field; what was found is remembered."""
         await self._turns.check_grammar(grammar, field)
 
+    async def count_tokens(self, request: CompletionRequest) -> int:
+        """Tokens of the prompt that ``complete`` would run."""
+        return await self._completions.count_tokens(request)
+
     def complete(self, request: CompletionRequest) -> AsyncGenerator[CompletionEvent, None]:
         """Run a turn of a client that names no session; see ``service.Sessions.complete``."""
         return self._completions.complete(request)
@@ -285,6 +298,13 @@ class SessionManager:
         await self._running.settled(session_id)
         session = await self._records.open(session_id, tenant)
         return view_of(session, self._policy, busy=self._running.is_busy(session_id))
+
+    async def turns(self, session_id: str, tenant: str = "") -> tuple[TurnSummary, ...]:
+        """The finished turns of an open session."""
+        validation.require_tenant(tenant)
+        validation.require_session_id(session_id)
+        session = await self._records.open(session_id, tenant)
+        return turns_of(await self._store.log(session.place), await self._store.accounts(session.place))
 
     async def list(self, request: ListSessions) -> SessionPage:
         """A page of open sessions, without their system prompts and tools."""
@@ -365,7 +385,8 @@ class SessionManager:
     ) -> TurnFinished:
         said = (result.message,) if prompt.in_chat else ()
         output = NewEntry(kind=EntryKind.OUTPUT, token_ids=result.token_ids, messages=said)
-        entries = (output,) if prompt.entry is None else (prompt.entry, output)
+        before = () if prompt.entry is None else (prompt.entry,)
+        entries = (*before, output)
         after = session.advanced(entries, now=self._clock())
         finished = TurnFinished(
             finish_reason=result.finish_reason,
@@ -379,19 +400,23 @@ class SessionManager:
             miss=miss,
             tool_calls=result.message.tool_calls,
             reasoning_tokens=result.reasoning_tokens,
+            stop_string=result.stop_string,
         )
         answer = answers.turn_answer(result, finished)
+        accounted = msgspec.structs.replace(output, account=account_of(finished, after.updated_at))
         expected = session.keeping.expected_output
         change = Change(
             session=after,
             base_version=session.version,
-            entries=entries,
+            entries=(*before, accounted),
             keep=lambda keeping: keeping.after_turn(expected),
         )
         _, committed = await self._records.commit(request, change, answer)
         if committed is not None:
             self._care.turn_ended(committed, [*prompt.token_ids, *result.token_ids], _calls_of(said))
             self._publish(committed, finished)
+            if miss is not None:
+                self._publish(committed, Missed(miss=miss))
         logger.debug(
             "turn %d: %d tokens, %s",
             finished.turn,

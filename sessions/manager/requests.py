@@ -229,7 +229,7 @@ class HintOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokensByTier(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens of a log by the fastest tier that has their KV."""
+    """Tokens of a log by the tier that has their KV."""
 
     device: int = 0
     host: int = 0
@@ -238,7 +238,7 @@ class TokensByTier(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Suspended(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a suspend."""
+    """The answer to a suspend. ``tokens_by_tier``: how many of the log's first tokens each tier has now."""
 
     session: SessionView
     tokens_by_tier: TokensByTier
@@ -246,7 +246,8 @@ class Suspended(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resumed(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a resume: what the next turn can expect. ``seconds``: of loading and computing, from now."""
+    """The answer to a resume: what the next turn can expect. ``tokens_by_tier``: where the log's tokens would come from
+    at this moment; ``seconds``: of loading and computing, from now."""
 
     session: SessionView
     tokens_by_tier: TokensByTier
@@ -355,6 +356,7 @@ class TurnFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     miss: Miss | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     reasoning_tokens: int = 0
+    stop_string: str | None = None  # the one that ended the text
     conversation: ConversationEnd | None = None  # of a conversation that was brought by its client and is kept
 
 
@@ -363,6 +365,20 @@ class TurnBegun(msgspec.Struct, frozen=True, kw_only=True, tag="begun"):
 
     session_id: str
     prompt_tokens: int
+
+
+class TurnSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn of a log. ``finished_at`` (seconds since the epoch), ``usage`` and ``finish_reason`` are None where they
+    are not known, as of a turn that came with an imported file."""
+
+    turn: int
+    input_tokens: int
+    output_tokens: int
+    num_tokens: int
+    finished_at: float | None = None
+    usage: TurnUsage | None = None
+    finish_reason: FinishReason | None = None
+    miss: Miss | None = None
 
 
 TurnDelta = TextDelta | ReasoningDelta | ToolCallStarted | ToolCallArguments | MalformedCall

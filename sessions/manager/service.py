@@ -29,6 +29,7 @@ from .requests import (
     Suspended,
     SuspendRequest,
     TurnEvent,
+    TurnSummary,
     WatchRequest,
 )
 
@@ -82,6 +83,8 @@ class Sessions(Protocol):
         ...
 
     async def get(self, session_id: str, tenant: str) -> SessionView: ...
+
+    async def turns(self, session_id: str, tenant: str) -> tuple[TurnSummary, ...]: ...
 
     async def list(self, request: ListSessions) -> SessionPage: ...
 

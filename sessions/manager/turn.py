@@ -32,6 +32,7 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     stop_cause: StopCause
     usage: TurnUsage
     reasoning_tokens: int
+    stop_string: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +161,7 @@ class TurnRun:
             stop_cause=self._stop_cause(last.finish_reason),
             usage=usage,
             reasoning_tokens=self._reasoning_tokens,
+            stop_string=self._stop_strings.matched,
         )
 
     def _stop_cause(self, finish_reason: FinishReason) -> StopCause:
@@ -176,19 +178,19 @@ class TurnRun:
 def _deltas(
     pieces: Sequence[AnswerPiece], token_ids: tuple[int, ...], logprobs: tuple[TokenLogprobs, ...]
 ) -> list[TurnDelta]:
-    """Pieces in their order; the first is text, which brings the tokens. Malformed calls are text with a note."""
+    """Pieces in their order; the first is text, which brings the tokens. A malformed call is a note, then text."""
     deltas: list[TurnDelta] = []
     text: list[str] = []
     for piece in pieces:
         if isinstance(piece, str):
             text.append(piece)
             continue
-        if isinstance(piece, MalformedCall):
-            text.append(piece.text)
         if text or token_ids:
             deltas.append(TextDelta(text="".join(text), token_ids=token_ids, logprobs=logprobs))
             text, token_ids, logprobs = [], (), ()
         deltas.append(piece)
+        if isinstance(piece, MalformedCall):
+            text.append(piece.text)
     if text or token_ids:
         deltas.append(TextDelta(text="".join(text), token_ids=token_ids, logprobs=logprobs))
     return deltas

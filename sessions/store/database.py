@@ -28,15 +28,16 @@ _FULL_CHECK_BYTES = 64 * 2**20
 logger = logging.getLogger(__name__)
 
 # From the head to the first entry. Ids fall along a path, so that even a damaged file cannot make it endless.
-_PATH = """
+_PATH_TABLE = """
 WITH RECURSIVE path(id, used) AS (
     SELECT ?, ?
     UNION ALL
     SELECT entries.parent_id, entries.parent_used FROM path JOIN entries ON entries.entry_id = path.id
     WHERE entries.parent_id < entries.entry_id
 )
-SELECT entries.*, path.used FROM path JOIN entries ON entries.entry_id = path.id ORDER BY entries.start
 """
+_PATH = f"{_PATH_TABLE} SELECT entries.*, path.used FROM path JOIN entries ON entries.entry_id = path.id ORDER BY entries.start"  # noqa: S608, E501
+_ACCOUNTS = f"{_PATH_TABLE} SELECT accounts.* FROM path JOIN accounts ON accounts.entry_id = path.id"  # noqa: S608
 
 _UNREACHABLE = """
 entry_id NOT IN (
@@ -195,6 +196,13 @@ class SessionDatabase:
             head = Head(entry_id, len(entry.token_ids))
             before = Place(head, before.num_tokens + head.used, row["turn"])
         self._database.table("entries").insert_all(new_rows)
+        accounts = [
+            rows.account_row(row["entry_id"], entry.account)
+            for row, entry in zip(new_rows, change.entries, strict=True)
+            if entry.account
+        ]
+        if accounts:
+            self._database.table("accounts").insert_all(accounts)
         return before
 
     def _require_entry(self, place: Place) -> None:
@@ -303,6 +311,14 @@ class SessionDatabase:
         _check_path(parts, place)
         return SessionLog(tuple(parts))
 
+    def accounts(self, place: Place) -> dict[int, bytes]:
+        """What is remembered of the entries up to ``place``, by their ids, where anything is."""
+        if place.head is None:
+            return {}
+        with store_errors(self._path):
+            found = self._database.query(_ACCOUNTS, [place.head.entry_id, place.head.used])
+            return {row["entry_id"]: rows.account_from(row) for row in found}
+
     def answer(self, scope: str, request_id: str) -> StoredAnswer | None:
         """The stored answer of a request."""
         with store_errors(self._path):
@@ -351,6 +367,7 @@ class SessionDatabase:
             self._database.table("answers").delete_where("created_at < ?", [before])
             conversations.prune(self._database, before, now)
             deleted = self._database.execute(f"DELETE FROM entries WHERE {_UNREACHABLE}")  # noqa: S608
+            self._database.execute("DELETE FROM accounts WHERE entry_id NOT IN (SELECT entry_id FROM entries)")
             return int(deleted.rowcount)
 
 

@@ -169,6 +169,16 @@ def entry_from(row: Row) -> Entry:
     )
 
 
+def account_row(entry_id: int, account: bytes) -> Row:
+    return sealed({"entry_id": entry_id, "account": account})
+
+
+def account_from(row: Row) -> bytes:
+    """Raises StoreError for a damaged row."""
+    account: bytes = opened(row, f"the account of entry {row['entry_id']}")["account"]
+    return account
+
+
 def answer_row(answer: StoredAnswer) -> Row:
     return sealed({**msgspec.structs.asdict(answer), "created_at": float(answer.created_at)})
 

@@ -93,10 +93,25 @@ def _m003_conversations(database: Database) -> None:
     create_tables(database)
 
 
+def _m004_accounts(database: Database) -> None:
+    """What is remembered of how entries came to be."""
+    database.table("accounts").create(
+        {
+            "entry_id": int,
+            "account": bytes,
+            "checksum": int,
+        },
+        pk="entry_id",
+        not_null={"account", "checksum"},
+        strict=True,
+    )
+
+
 _STEPS = (
     ("m001_sessions_and_entries", _m001_sessions_and_entries),
     ("m002_keepings", _m002_keepings),
     ("m003_conversations", _m003_conversations),
+    ("m004_accounts", _m004_accounts),
 )
 SCHEMA_VERSION = len(_STEPS)
 

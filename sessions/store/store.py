@@ -96,6 +96,10 @@ class SessionStore:
         """The entries from the start to ``place``."""
         return await asyncio.wrap_future(self._reader.submit(lambda database: database.log(place)))
 
+    async def accounts(self, place: Place) -> dict[int, bytes]:
+        """What is remembered of the entries up to ``place``, by their ids, where anything is."""
+        return await asyncio.wrap_future(self._reader.submit(lambda database: database.accounts(place)))
+
     async def answer(self, scope: str, request_id: str) -> StoredAnswer | None:
         """The stored answer of a request."""
         return await asyncio.wrap_future(self._reader.submit(lambda database: database.answer(scope, request_id)))

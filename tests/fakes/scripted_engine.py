@@ -14,6 +14,7 @@ from scripted_cache import ScriptedCache
 from sessile.server.engine.messages import (
     EngineReady,
     FinishReason,
+    MissedTokens,
     SubmitTurn,
     TokenLogprobs,
     TokensBySource,
@@ -61,6 +62,7 @@ class ScriptedEngine(ScriptedCache):
         self.scripts: deque[Script] = deque()
         self.submitted: list[SubmitTurn] = []
         self.aborted: list[str] = []
+        self.missed = MissedTokens()
         self.running: set[str] = set()
         self.idle = asyncio.Event()
         self.idle.set()
@@ -130,7 +132,12 @@ class ScriptedEngine(ScriptedCache):
         usage = None
         if reason is not None:
             usage = TurnUsage(
-                prompt_tokens=len(turn.token_ids), completion_tokens=sampled, tokens_by_source=sources, prefill_s=0.01
+                prompt_tokens=len(turn.token_ids),
+                completion_tokens=sampled,
+                tokens_by_source=sources,
+                reusable_tokens=sources.cached + self.missed.total,
+                missed=self.missed,
+                prefill_s=0.01,
             )
         logprobs = None
         if turn.sampling.logprobs is not None:

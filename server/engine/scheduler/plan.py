@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from ....sessions.cache.prefix_cache import BlockCopy
-from ..kv_transfer import BlockLoad
+from ..block_loads import BlockLoad
 from ..sequence import Sequence
 from .step_time import StepWork
 

@@ -6,7 +6,8 @@ import dataclasses
 
 from ....sessions.cache.prefix_cache import BlockCopy, PrefixCache, SequenceBlocks
 from ....sessions.cache.radix_node import Match
-from ..kv_transfer import NOTHING_TO_LOAD, BlockLoad, KVTransfer, LoadDecision
+from ..block_loads import NOTHING_TO_LOAD, BlockLoad, LoadDecision
+from ..kv_transfer import KVTransfer
 from ..prompt_accounts import PromptAccounts, planned_tokens
 from ..sequence import Sequence
 
@@ -96,6 +97,17 @@ class TurnBlocks:
         self.look_up(sequence)
         match = self._cache.match(sequence.turn.cache_salt, sequence.packed(0, sequence.num_tokens - 1))
         return match, self._plan_load(sequence, match)
+
+    def leave_behind(self, sequence: Sequence, load: BlockLoad) -> bool:
+        """Nobody waits for ``load`` any more: go on with other blocks. False: there are none."""
+        held = sequence.held
+        assert held is not None
+        self._cache.leave_behind(held, load.first_block, len(load.block_ids))
+        return self._cache.grow(held, sequence.num_tokens)
+
+    def take_back(self, load: BlockLoad) -> None:
+        """A load that was left behind has ended."""
+        self._cache.take_back(load.block_ids)
 
     def grow(self, sequence: Sequence, num_tokens: int) -> bool:
         """Reserve blocks so that ``num_tokens`` tokens fit; False if the pool cannot give them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from sessile.server.client import (
     Final,
     Hint,
     HintVerdict,
+    Miss,
+    Missed,
     Persistence,
     PersistencePolicy,
     RequestError,
@@ -27,6 +30,7 @@ from sessile.server.client import (
     WillBranch,
 )
 from sessile.server.engine.cache_messages import RetainOutcome, RetainPath
+from sessile.server.engine.messages import MissedTokens
 from sessile.sessions.cache.retention import Verdict
 
 
@@ -139,12 +143,39 @@ async def test_a_watch_tells_of_turns_and_ends(front: Any) -> None:
         assert [event async for event in whole] == []
 
 
+async def test_turns_and_misses_arrive_as_they_were(front: Any) -> None:
+    miss = Miss(
+        rule="PL101",
+        name="clock",
+        explanation="a time in the system prompt changed",
+        remedy="move it to the end",
+        lost_tokens=7,
+        first_divergent_token=0,
+        path="messages[0].content",
+        char=12,
+        was="**:**",
+        now="**:**",
+    )
+    missed = MissedTokens(evicted=3, other_engine=4)
+    async with front.client() as client, client.open() as session, aclosing(session.watch()) as events:
+        await anext(events)
+        front.manager._turns.observer.miss_of = lambda turn_id: miss
+        front.engine.missed = missed
+        finished = await session.generate(messages="hi").wait()
+        assert (finished.miss, finished.usage.missed, finished.usage.reusable_tokens) == (miss, missed, 7)
+        told = [(await anext(events)).what for _ in range(3)]
+        assert told[1:] == [finished, Missed(miss=miss)]
+        (turn,) = await session.turns()
+        assert (turn.usage, turn.miss, turn.finish_reason) == (finished.usage, miss, finished.finish_reason)
+
+
 async def test_the_client_without_asyncio_has_them_too(front: Any) -> None:
     def talk() -> list[str]:
         with SessionClient(front.target) as client, client.open() as session, session.watch() as events:
             next(events)
             session.generate(messages="hi").wait()
             told = [type(next(events).what).__name__ for _ in range(2)]
+            assert len(session.turns()) == 1
             assert session.hint(Retain(ttl_s=9.0)).expires_in_s == 9.0
             assert session.suspend().session.suspended
             assert session.resume().tokens_to_compute == 0

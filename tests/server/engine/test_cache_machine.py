@@ -62,7 +62,8 @@ class Sessions:
         tiers = setup if host_blocks else None
         self.core = EngineCore(settings, ChecksumModel(), torch.device("cpu"), lambda: self.now, "w", tiers)
         if self.core._cache.transfer is not None:
-            self.core._cache.transfer._local.put = self.core._cache.transfer._load  # as fast as it can be
+            threads = self.core._cache.transfer._threads  # as fast as they can be
+            threads._local.put = lambda load: threads._ended.put(threads._load(load))
         self.logs: dict[str, list[int]] = {}
         self.open: dict[str, tuple[str, list[int]]] = {}  # turn -> owner, prompt
         self.said: dict[str, list[int]] = {}

@@ -69,6 +69,7 @@ class Engine:
             tiers if has_tiers else None,
         )
         self.paths: dict[str, list[int]] = {}
+        self.persist = True
         self._ids = itertools.count()
 
     def step(self) -> list[TurnOutput]:
@@ -83,7 +84,9 @@ class Engine:
         turn_id = str(next(self._ids))
         params = SamplingParams(temperature=0.0, max_tokens=max_tokens)
         tokens = [*self.paths.get(owner, []), *new_tokens]
-        turn = SubmitTurn(turn_id=turn_id, token_ids=tokens, sampling=params, cache_salt=salt, owner=owner)
+        turn = SubmitTurn(
+            turn_id=turn_id, token_ids=tokens, sampling=params, cache_salt=salt, owner=owner, persist=self.persist
+        )
         self.core.submit(turn)
         return turn_id
 
@@ -221,6 +224,17 @@ def test_a_suspended_session_gives_its_blocks_back_and_comes_back_warm(engines: 
         engine.step()
     sources = engine.turn("one", prompt(5))
     assert (sources.device, sources.computed) == (202, 6)
+
+
+def test_what_is_never_to_be_persisted_is_suspended_to_memory(engines: list[Engine], tmp_path: Path) -> None:
+    engine = Engine(40, host_blocks=20, disk=tmp_path / "kv")
+    engines.append(engine)
+    engine.persist = False
+    engine.turn("one", prompt(200))
+    outcome = engine.ask(SuspendPath(owner="one", token_ids=engine.paths["one"], persist=False))
+    assert outcome.device_blocks_given_back == 13
+    assert outcome.tokens_by_tier["host"] == 202
+    assert not outcome.tokens_by_tier.get("disk")
 
 
 def test_a_path_that_others_use_is_not_given_back(engines: list[Engine], tmp_path: Path) -> None:

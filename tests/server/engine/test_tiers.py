@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -13,13 +14,14 @@ from checksum_model import VOCAB, ChecksumModel, continuation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sessile.server.engine.cache_messages import CacheCall, ResumePath
 from sessile.server.engine.core import EngineCore
 from sessile.server.engine.engine_config import EngineConfig
 from sessile.server.engine.lower_tiers import TierSetup, open_lower_tiers
 from sessile.server.engine.messages import FinishReason, SubmitTurn, TurnOutput
 from sessile.server.engine.sampling_params import SamplingParams
 from sessile.sessions.cache.cost_model import Calibration
-from sessile.sessions.cache.tiers import Tier
+from sessile.sessions.cache.tiers import LoadOutcome, Tier
 from sessile.sessions.errors import ConfigError
 
 BLOCK = 16
@@ -92,7 +94,8 @@ def loaded_at_once(engine: Engine) -> None:
     transfer = engine.core._cache.transfer
     assert transfer is not None
 
-    transfer._local.put = transfer._load
+    threads = transfer._threads
+    threads._local.put = lambda load: threads._ended.put(threads._load(load))
 
 
 def prompt(length: int, seed: int = 0) -> list[int]:
@@ -351,4 +354,65 @@ def test_the_times_of_a_turn_are_never_negative_and_sum_to_its_life() -> None:
         usage = engine.last[turn_id].usage
         assert min(usage.queue_s, usage.load_s, usage.prefill_s, usage.decode_s) >= 0
     assert engine.last[aborted].usage.load_s > 0
+    engine.core.close()
+
+
+FAST = Calibration(prefill=(1e-3, 1e-4, 0.0), loads={"disk": (1e-6, 1e-12)})  # and so short deadlines
+
+
+class HangingTier(BrokenTier):
+    """A disk that does not return from a read until it is let go."""
+
+    def __init__(self, tier) -> None:
+        super().__init__(tier)
+        self.lets_go = threading.Event()
+        self.reads = 0
+
+    def load(self, entries, deadline: float):
+        if self.lets_go.is_set():
+            return self._tier.load(entries, deadline)
+        self.reads += 1
+        self.lets_go.wait(60.0)
+        for entry in entries:
+            entry.blocks[0][:] = 7  # what it writes in the end must hurt nobody
+        return [LoadOutcome.HIT] * len(entries)
+
+
+@pytest.mark.parametrize("num_blocks", [64, 22])
+def test_lmcache_3855_a_read_that_hangs_does_not_hold_its_turn(tmp_path: Path, num_blocks: int) -> None:
+    """LMCache #3855: retrieve deadlocks. The turn computes in other blocks; those of the read come back with it."""
+    before = Engine(num_blocks=64, disk=tmp_path / "kv")
+    before.complete(prompt(150))
+    before.core.close()
+    engine = Engine(num_blocks=num_blocks, disk=tmp_path / "kv", calibration=FAST)
+    lower = engine.core._cache.transfer.tiers
+    hanging = HangingTier(lower._local[Tier.DISK])
+    lower._local[Tier.DISK] = hanging
+    sources = engine.complete(prompt(150)).usage.tokens_by_source
+    assert sources.computed == 150
+    assert engine.complete(prompt(150, 3)).usage.tokens_by_source.computed == 150, "nobody else reads from it"
+    assert hanging.reads == 1
+    assert "does not come back" in engine.core.stats().tiers[0].unavailable
+    assert engine.core._cache.transfer.num_hanging_blocks == 9
+    hanging.lets_go.set()
+    while engine.core._cache.transfer.num_hanging_blocks:
+        engine.core.step()
+        time.sleep(0.001)
+    engine.core.check_integrity()
+    assert engine.complete(prompt(150)).usage.tokens_by_source.cached >= 144
+    engine.core.close()
+
+
+def test_a_prefetch_that_hangs_ends(tmp_path: Path) -> None:
+    before = Engine(num_blocks=64, disk=tmp_path / "kv")
+    before.complete(prompt(150))
+    before.core.close()
+    engine = Engine(num_blocks=64, disk=tmp_path / "kv", calibration=FAST)
+    lower = engine.core._cache.transfer.tiers
+    hanging = HangingTier(lower._local[Tier.DISK])
+    lower._local[Tier.DISK] = hanging
+    engine.core.call(CacheCall(1, ResumePath(owner="one", token_ids=prompt(150))))
+    assert engine.core.has_work
+    engine.run()
+    hanging.lets_go.set()
     engine.core.close()

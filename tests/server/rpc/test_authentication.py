@@ -13,6 +13,7 @@ import trustme
 from byte_text import byte_tokenizer, chatml_template
 from scripted_engine import ScriptedEngine
 
+from sessile.server.client import AsyncSessionClient
 from sessile.server.identity.api_key import Scope, new_key
 from sessile.server.identity.auth_config import TlsConfig
 from sessile.server.identity.certificates import Certificates
@@ -22,7 +23,7 @@ from sessile.server.identity.reload import CertificateWatch
 from sessile.server.proto import session_pb2 as pb
 from sessile.server.proto.session_pb2_grpc import SessionServiceStub
 from sessile.server.rpc.rpc_server import RpcServer
-from sessile.sessions.errors import ConfigError
+from sessile.sessions.errors import ConfigError, Unauthenticated
 from sessile.sessions.manager.manager import SessionManager
 from sessile.sessions.store import SessionStore
 
@@ -71,6 +72,33 @@ async def test_calls_need_a_key_and_are_its_tenants(manager: SessionManager, tmp
         with pytest.raises(grpc.aio.AioRpcError) as unseen:
             await stub.Get(pb.GetRequest(session_id=session.session_id), metadata=(("x-api-key", other),))
         assert unseen.value.code() is grpc.StatusCode.NOT_FOUND, "another tenant's session is as one that is not"
+    await server.stop(0)
+
+
+async def test_the_sdk_sends_its_key_with_every_kind_of_call(
+    manager: SessionManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = KeyFile(tmp_path)
+    key = key_of(file, "acme", Scope.INFER)
+    server = RpcServer(manager, Gate(file, None, lambda: 0.0), port=0)
+    target = f"127.0.0.1:{await server.start()}"
+    async with AsyncSessionClient(target, api_key=key) as client:
+        session = await client.open(system="Be brief.")
+        assert session.view.tenant == "acme"
+        assert (await session.generate(messages="hello").wait()).usage.prompt_tokens
+        file_parts = [part async for part in session.export()]
+        path = tmp_path / "session.sessile"
+        path.write_bytes(b"".join(file_parts))
+        imported, _ = await client.import_session(path)
+        assert imported.view.tenant == "acme"
+    monkeypatch.setenv("SESSILE_API_KEY", key)
+    async with AsyncSessionClient(target) as client:
+        assert [view.session_id async for view in client.sessions()]
+    monkeypatch.delenv("SESSILE_API_KEY")
+    async with AsyncSessionClient(target) as client:
+        with pytest.raises(Unauthenticated) as refused:
+            await client.open()
+        assert refused.value.remedy
     await server.stop(0)
 
 

@@ -154,6 +154,12 @@ def stage() -> Iterator[Stage]:
     stage.observatory.close()
 
 
+@pytest.fixture(scope="session")
+def web_parts_of() -> Callable[..., WebParts]:
+    """Makes the parts of an application on an engine and an observatory."""
+    return lambda engine, observatory: Stage(engine=engine, observatory=observatory).parts()
+
+
 @pytest.fixture
 def make_deltas() -> Callable[..., list[Step]]:
     return deltas

@@ -57,6 +57,9 @@ async def test_a_conversation(client: httpx.AsyncClient, bench: Bench) -> None:
     assert sum(turn["usage"]["tokens_by_source"].values()) == turn["usage"]["prompt_tokens"]
     result = {"tool_result": {"tool_call_id": "call_1", "content": "3 passed", "name": "run"}, **GREEDY}
     assert (await client.post(f"{one}/generate", json=result)).json()["turn"] == 2
+    turns = (await client.get(f"{one}/turns")).json()["data"]
+    assert [turn["turn"] for turn in turns] == [1, 2]
+    assert turns[0]["usage"] == turn["usage"]
     appended = (await client.post(f"{one}/append", json={"text": "more"})).json()
     assert appended["tokens_committed"] == 4
     fork = (await client.post(f"{one}/fork", json={"at": {"turn": 1}})).json()
@@ -219,7 +222,7 @@ async def test_a_watch(stage: Any, bench: Bench) -> None:
 async def test_the_document_describes_all_of_it(client: httpx.AsyncClient) -> None:
     document = (await client.get("http://sessile/openapi.json")).json()
     paths = {path: item for path, item in document["paths"].items() if path.startswith("/v1/sessions")}
-    assert len(paths) == 13
+    assert len(paths) == 14
     for path, operations in paths.items():
         for operation in operations.values():
             assert operation["description"], path

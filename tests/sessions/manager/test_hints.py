@@ -294,6 +294,14 @@ async def test_suspend_and_resume(bench: Bench) -> None:
     assert not (await bench.manager.get(session.session_id)).suspended
 
 
+async def test_what_is_never_persisted_is_suspended_to_memory(bench: Bench) -> None:
+    for policy, persist in ((Persistence.NONE, False), (Persistence.ON_SUSPEND, True)):
+        session = await bench.open(persistence=PersistencePolicy(policy))
+        await bench.say(session.session_id, "hi")
+        await bench.manager.suspend(SuspendRequest(session_id=session.session_id))
+        assert asked(bench, SuspendPath)[-1].persist is persist
+
+
 async def test_an_empty_session_has_nothing_to_suspend(bench: Bench) -> None:
     session = await bench.open()
     assert (await bench.manager.suspend(SuspendRequest(session_id=session.session_id))).device_blocks_freed == 0

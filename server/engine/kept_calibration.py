@@ -1,0 +1,100 @@
+"""What the cost model knew at the end of an engine's life, kept for the next one.
+
+One small file a machine and model in the cache folder: what decides its name is all that the measurements depend on. A
+file that cannot be read, or says what this machine does not show, is as good as none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from blake3 import blake3
+
+from ...sessions.cache.cost_model import Calibration, CostModel
+from ...sessions.cache.lower_tiers import LowerTiers
+from ..model.causal_lm import CausalLM
+from .calibration import load_samples, measure, prefill_samples
+from .kv_cache import KVCache, arithmetic_of
+
+logger = logging.getLogger(__name__)
+
+CHECKED_PREFILLS = ((16, 0), (128, 0))  # new tokens, context; the first warms up
+MOST_OFF = 2.0  # by more than this factor a kept calibration is not of this machine as it is now
+MOST_OFF_LOAD = 5.0  # a single load varies more
+
+
+class KeptCalibration:
+    """``folder`` is made when the first one is kept. ``names``: what else the measurements depend on."""
+
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        self._folder = folder
+        self._names = [*names, platform.machine(), _cpu_name(), str(_num_cores())]
+        self._path: Path | None = None
+
+    def calibrate(self, model: CausalLM, kv_cache: KVCache, tiers: LowerTiers) -> Calibration:
+        """What was kept, if a quick check agrees, else what is measured now. The pool must be unused."""
+        names = [*self._names, kv_cache.layout.name, arithmetic_of(kv_cache.pool.device)]
+        digest = blake3("\0".join([*names, str(kv_cache.layout.block_bytes)]).encode()).hexdigest()[:24]
+        self._path = self._folder / f"{digest}.json"
+        kept = self._read()
+        if kept is not None and self._agrees(kept, model, kv_cache, tiers):
+            return kept
+        measured = measure(model, kv_cache, tiers)
+        self.keep(measured)
+        return measured
+
+    def keep(self, calibration: Calibration) -> None:
+        """Put ``calibration`` in the place of what was kept. A folder that cannot be written is no error."""
+        if self._path is None:
+            return
+        new = self._path.with_suffix(f".{os.getpid()}.new")
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            new.write_bytes(msgspec.json.encode(calibration))
+            new.replace(self._path)
+        except OSError as error:
+            logger.warning("the calibration cannot be kept in %s: %s", self._folder, error.strerror)
+            with contextlib.suppress(OSError):
+                new.unlink(missing_ok=True)
+
+    def _read(self) -> Calibration | None:
+        assert self._path is not None
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=Calibration)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def _agrees(self, kept: Calibration, model: CausalLM, kv_cache: KVCache, tiers: LowerTiers) -> bool:
+        if not {tier.value for tier in tiers.local} <= set(kept.loads):
+            return False
+        cost = CostModel(kept, kv_cache.layout.block_size, kv_cache.layout.block_bytes)
+        for prefill in prefill_samples(model, kv_cache, CHECKED_PREFILLS):
+            if not _near(cost.prefill_s(prefill.num_tokens, prefill.context), prefill.seconds, MOST_OFF):
+                return False
+        for tier in tiers.local:
+            for load in load_samples(tiers[tier], kv_cache.layout.block_bytes, (1,)):
+                if not _near(cost.load_s(tier, load.num_bytes), load.seconds, MOST_OFF_LOAD):
+                    return False
+        return True
+
+
+def _near(predicted: float, seen: float, factor: float) -> bool:
+    return predicted / factor <= seen <= predicted * factor
+
+
+def _num_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")

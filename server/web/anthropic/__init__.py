@@ -1,0 +1,1 @@
+"""Anthropic's Messages API over HTTP. Translates only; the session manager decides."""

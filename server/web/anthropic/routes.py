@@ -1,0 +1,86 @@
+"""``/v1/messages`` and ``/v1/messages/count_tokens``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Depends, Request
+from starlette.responses import Response
+
+from ..decode import BodyDecoder, read_body
+from ..identity import client_session
+from ..metrics import HttpMetrics
+from ..openapi import describe_answer, describe_body
+from ..parts import WebParts
+from ..tenant import tenant_of
+from ..turn_answer import StreamedTurn, WholeTurn
+from .answers import MessageAnswer, MessageErrorAnswer, TokenCount
+from .bodies import CountTokensBody, MessagesBody
+from .errors import PATH, new_request_id
+from .requests import conversation_request, ignored_fields, messages_request, retention_of, shows_thinking
+from .writer import MessageHead, MessageWriter
+
+_encode = msgspec.json.Encoder().encode
+Tenant = Annotated[str, Depends(tenant_of)]
+
+
+def messages_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
+    """Anthropic's routes."""
+    router = APIRouter(tags=["messages"])
+    decoder, count_decoder = BodyDecoder(MessagesBody), BodyDecoder(CountTokensBody)
+
+    @router.post(
+        PATH,
+        openapi_extra=describe_body(MessagesBody),
+        responses=describe_answer(MessageAnswer, streamed=True, error=MessageErrorAnswer),
+        response_class=Response,
+    )
+    async def messages(request: Request, tenant: Tenant) -> Response:
+        """Answer a conversation, in Anthropic's shapes."""
+        parts.check_admission()
+        sent = await read_body(request, parts.http.max_body_bytes)
+        body: MessagesBody = decoder.decode(sent)
+        parts.served.check(body.model)
+        turn = msgspec.structs.replace(
+            messages_request(body, tenant), sent_body=sent, client_session=client_session(request.headers)
+        )
+        request_id = new_request_id()
+        head = MessageHead.new(
+            parts.served.name,
+            parts.engine.info.fingerprint,
+            shows_thinking=shows_thinking(body),
+            cache_control=retention_of(body),
+            request_id=request_id,
+        )
+        headers = {"request-id": request_id, "x-sessile-model": head.model}
+        if ignored := _ignored(request, ignored_fields(body)):
+            headers["x-sessile-ignored"] = ", ".join(ignored)
+        kind = StreamedTurn if body.stream else WholeTurn
+        if body.stream:
+            headers["cache-control"] = "no-cache"
+        meter = metrics.start_turn("messages")
+        return kind(parts.turns.complete(turn), MessageWriter(head), meter, headers)
+
+    @router.post(
+        f"{PATH}/count_tokens",
+        openapi_extra=describe_body(CountTokensBody),
+        responses=describe_answer(TokenCount, error=MessageErrorAnswer),
+        response_class=Response,
+    )
+    async def count_tokens(request: Request, tenant: Tenant) -> Response:
+        """Count the tokens of a conversation's prompt, without an answer."""
+        body: CountTokensBody = count_decoder.decode(await read_body(request, parts.http.max_body_bytes))
+        parts.served.check(body.model)
+        counted = await parts.turns.count_tokens(conversation_request(body, tenant))
+        headers = {"request-id": new_request_id(), "x-sessile-model": parts.served.name}
+        if ignored := _ignored(request, ignored_fields(body)):
+            headers["x-sessile-ignored"] = ", ".join(ignored)
+        return Response(_encode(TokenCount(input_tokens=counted)), headers=headers, media_type="application/json")
+
+    return router
+
+
+def _ignored(request: Request, fields: tuple[str, ...]) -> tuple[str, ...]:
+    """The fields without effect, and the header that asks for what is not in Anthropic's API proper."""
+    return (*fields, "anthropic-beta") if "anthropic-beta" in request.headers else fields

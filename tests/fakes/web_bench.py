@@ -1,0 +1,123 @@
+"""The HTTP application over a session manager and a scripted engine."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+from manager_bench import Bench
+from open_gate import open_gate
+
+from sessile.server.engine.client import EngineState
+from sessile.server.engine.messages import EngineReady, EngineStats
+from sessile.server.identity.gate import Gate
+from sessile.server.observe.observatory import Observatory
+from sessile.server.text.answer_format import TextConfig, ToolFormat
+from sessile.server.web.application import create_app
+from sessile.server.web.http_config import HttpConfig
+from sessile.server.web.names import ServedName
+from sessile.server.web.parts import WebParts
+from sessile.sessions.manager import SessionManager
+
+HERMES = TextConfig(tool_parser=ToolFormat.HERMES)
+
+
+@dataclass
+class _Engine:
+    bench: Bench
+
+    @property
+    def info(self) -> EngineReady:
+        return self.bench.engine.info
+
+    state: EngineState = EngineState.READY
+    stats: EngineStats = field(default_factory=EngineStats)
+
+
+@dataclass
+class WebBench:
+    """``text``: how the model's answers are read."""
+
+    folder: Path
+    text: TextConfig = HERMES
+    gate: Gate = field(default_factory=open_gate)
+
+    def start(self) -> None:
+        self.bench = Bench(self.folder)
+        self.observatory = Observatory()
+        self._start()
+
+    def restart(self) -> None:
+        """Another process on the same data: the engine has lost its cache."""
+        self.bench.stop()
+        self.bench.engine = type(self.bench.engine)()
+        self._start()
+
+    def stop(self) -> None:
+        self.bench.stop()
+        self.observatory.close()
+
+    def _start(self) -> None:
+        bench = self.bench
+        bench.start()
+        bench.manager.shutdown()
+        bench.manager = SessionManager(
+            bench.store, bench.engine, bench.tokenizer, bench.template, clock=bench.clock, text_config=self.text
+        )
+        engine: Any = _Engine(bench)
+        self.app = create_app(
+            WebParts(
+                turns=bench.manager,
+                sessions=bench.manager,
+                engine=engine,
+                token_bytes=bench.tokenizer.token_bytes,
+                served=ServedName("scripted", frozenset({"m"})),
+                http=HttpConfig(),
+                gate=self.gate,
+                check_admission=lambda: None,
+                version="1",
+                started_at=0.0,
+                observatory=self.observatory,
+            )
+        )
+
+    def client(self) -> httpx.AsyncClient:
+        transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
+        return httpx.AsyncClient(transport=transport, base_url="http://sessile")
+
+    @asynccontextmanager
+    async def served(self) -> AsyncIterator[str]:
+        """The application on a port of its own; gives its address."""
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            config = uvicorn.Config(self.app, log_config=None, lifespan="off", ws="none")
+            server = uvicorn.Server(config)
+            server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+            serving = asyncio.ensure_future(server._serve([listener]))
+            try:
+                yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+            finally:
+                server.should_exit = True
+                await serving
+
+    def says(self, text: str) -> list[int]:
+        """Script the next answer; its tokens."""
+        said = [*self.bench.tokens(text), self.bench.engine.eos_token_id]
+        self.bench.engine.will_say(said)
+        return said
+
+    @property
+    def prompt(self) -> list[int]:
+        """The tokens of the last turn's prompt."""
+        return self.bench.engine.submitted[-1].token_ids
+
+    @property
+    def shown(self) -> str:
+        """The last turn's prompt as text."""
+        return self.bench.shown(self.prompt)

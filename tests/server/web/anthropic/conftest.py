@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anthropic
+import httpx
+import pytest
+from web_bench import WebBench
+
+
+@pytest.fixture
+async def web(tmp_path: Path) -> AsyncIterator[WebBench]:
+    web = WebBench(tmp_path / "data")
+    web.start()
+    yield web
+    web.stop()
+
+
+@pytest.fixture
+async def http(web: WebBench) -> AsyncIterator[httpx.AsyncClient]:
+    async with web.client() as client:
+        yield client
+
+
+@pytest.fixture
+async def sdk(web: WebBench) -> AsyncIterator[anthropic.AsyncAnthropic]:
+    """Anthropic's own client."""
+    async with (
+        web.served() as url,
+        anthropic.AsyncAnthropic(api_key="any", base_url=url, max_retries=0) as client,
+    ):
+        yield client
