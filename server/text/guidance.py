@@ -11,21 +11,22 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from ...sessions.errors import RequestError
 from ..engine.grammar import Grammar, GrammarKind
+from .grammar_config import WHITESPACE
 from .grammar_vocabulary import GrammarVocabulary
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
-# At each place where JSON allows whitespace, so much of it: small models otherwise get lost in it.
-_WHITESPACE = r"[\x20\x0A\x0D\x09]{1,40}"
-
 
 def parser_limits() -> llguidance.LLParserLimits:
-    """What bounds a step of a matcher: its lexer's fuel (about 14,000 a millisecond) and the parser's items.
+    """What bounds a step of a matcher: its lexer's fuel (about 14,000 a millisecond) and the parser's items; and its
+    memory: the lexer's states, of one or two kilobytes each.
 
     Errors do not quote the parser's state: they reach clients.
     """
-    return llguidance.LLParserLimits(step_lexer_fuel=200_000, step_max_items=50_000, verbose_errors=False)
+    return llguidance.LLParserLimits(
+        step_lexer_fuel=200_000, step_max_items=50_000, max_lexer_states=40_000, verbose_errors=False
+    )
 
 
 def guidance_text(grammar: Grammar) -> str:
@@ -50,7 +51,7 @@ def guidance_text(grammar: Grammar) -> str:
 
 
 def _json_schema(text: str) -> str:
-    defaults: JsonCompileOptions = {} if _says_whitespace(text) else {"whitespace_pattern": _WHITESPACE}
+    defaults: JsonCompileOptions = {} if _says_whitespace(text) else {"whitespace_pattern": WHITESPACE}
     try:
         return llguidance.LLMatcher.grammar_from_json_schema(text, defaults=defaults)
     except ValueError as error:

@@ -60,6 +60,7 @@ from .requests import (
     TurnSummary,
     WatchRequest,
 )
+from .responses import Responses
 from .running import Claim, RunningWork
 from .transfer import SessionTransfer
 from .turn import TurnResult
@@ -125,6 +126,7 @@ class SessionManager:
             clock,
             self._publish,
         )
+        self._responses = Responses(store, self._records, self._completions.conversations, clock)
         self._kv_requests = KvRequests(self._records, engine, self._running, self._care, clock)
         self._transfer = SessionTransfer(self._records, engine, self._turns, clock, persistence, export_key)
         self._watchers = Watchers(clock)
@@ -134,6 +136,11 @@ class SessionManager:
     def running(self) -> RunningWork:
         """What is in hand, to look at."""
         return self._running
+
+    @property
+    def responses(self) -> Responses:
+        """What is kept for the Responses API."""
+        return self._responses
 
     @property
     def care(self) -> KvCare:
@@ -329,6 +336,8 @@ class SessionManager:
         log = await self._continued(request, session)
         prompt = await self._turns.prompt(session, log, request)
         bound = await self._turns.with_required_calls(prompt.token_ids, request, session.tools)
+        if prompt.in_chat:
+            bound = await self._turns.with_thought(prompt.token_ids, bound)
         reading = (
             self._turns.message_reading(prompt.token_ids, bound, session.tools)
             if prompt.in_chat
@@ -338,7 +347,8 @@ class SessionManager:
         try:
             run = self._turns.run(prompt.token_ids, bound, reading, terms)
             observer = self._turns.observer
-            observer.asked(run.turn, session.session_id, partial(content_of_session, session, log, prompt.entry))
+            content = partial(content_of_session, session, log, prompt.entry)
+            observer.asked(run.turn, session.session_id, session.session_id, content)
             try:
                 async with aclosing(run.deltas()) as deltas:
                     async for delta in deltas:

@@ -39,7 +39,7 @@ from .urgency import ClassPatience, Urgency, due_at
 from .waiting_turns import WaitingTurns
 
 SPARE_BLOCKS_A_TURN = 4  # that what is loaded ahead leaves to each turn that runs
-EXAMINED_A_STEP = 64  # waiting turns that one step looks at, at most
+EXAMINED_A_STEP = 16  # waiting turns that one step looks at, at most
 
 
 def _rank(sequence: Sequence) -> tuple[int, int]:
@@ -115,6 +115,15 @@ class Scheduler:
     def served_tokens(self, tenant: str, priority: Priority) -> float:
         """What counts against ``tenant`` in a class; only differences between tenants mean anything."""
         return self._shares[priority].served(tenant)
+
+    def spread(self, priority: Priority) -> float:
+        """By how much, in a class, the tenant served most is ahead of the one served least, among those that wait."""
+        return self._shares[priority].spread
+
+    def due(self, sequence: Sequence) -> float:
+        """From when on no turn of the same tenant and class that comes later starts before ``sequence``, which
+        waits."""
+        return self._waiting.urgency(sequence).due
 
     def add(self, sequence: Sequence) -> None:
         """Let a turn wait for its first step."""
@@ -228,13 +237,14 @@ class Scheduler:
 
     def _plan_prefills(self, plan: StepPlan, budget: StepBudget, now: float) -> None:
         """Fill what is left of the step with chunks, the most urgent first; turns start where it is their turn."""
-        prefills = sorted((self._urgency(each, now), each) for each in self._running if not each.is_decoding)
-        prefills.reverse()
+        prefills = [(self._urgency(each, now), each) for each in self._running if not each.is_decoding]
+        prefills.sort(key=lambda pair: pair[0], reverse=True)
+        waits: Sequence | None = None
         while budget.has_room:
-            waits = self._next_to_start()
+            waits = waits or self._next_to_start()
             if waits is not None and (not prefills or self._waiting.urgency(waits) < prefills[-1][0]):
-                self._start(waits, plan, now)
-                sequence = waits
+                sequence, waits = waits, None
+                self._start(sequence, plan, now)
             elif prefills:
                 sequence = prefills.pop()[1]
             else:

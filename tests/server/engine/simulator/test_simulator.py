@@ -64,7 +64,7 @@ def test_the_command_prints_a_line_for_each_class_and_draws(tmp_path: Path, caps
     picture = tmp_path / "pictures" / "latency.png"
     assert main([str(trace), "--load", "1", "4", "--cost", "gpu", "--plot", str(picture)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 1 + 2 * 3 and "interactive" in lines[1]
+    assert len(lines) == 1 + 2 * 3 + 1 and "interactive" in lines[1]
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert main([str(trace), "--load", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["turns"] == 24
@@ -89,5 +89,6 @@ def test_bounds_hold_on_a_recorded_trace() -> None:
     assert report.turns == 120
     assert report.longest_stall_ms <= 105
     assert report.stalled_share < 0.01
+    assert report.spread_of_bound <= 1
     by_class = {each.priority: each for each in report.classes}
     assert by_class["interactive"].first_token_p50_s < by_class["batch"].first_token_p50_s
