@@ -337,7 +337,7 @@ class SessionManager:
         prompt = await self._turns.prompt(session, log, request)
         bound = await self._turns.with_required_calls(prompt.token_ids, request, session.tools)
         reading = (
-            self._turns.message_reading(prompt.token_ids, bound, session.tools)
+            self._turns.message_reading(prompt.token_ids, bound, session.tools, prompt.answer_start)
             if prompt.in_chat
             else self._turns.plain_reading(bound)
         )
