@@ -67,6 +67,8 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     tenant_kv_bytes: Annotated[
         int, Meta(ge=0, description="of the KV pool, what a tenant may keep cached before its own goes first; 0: all")
     ] = 0
+    tenant_host_bytes: Annotated[int, Meta(ge=0, description="the same of the host tier; 0: all")] = 0
+    tenant_disk_bytes: Annotated[int, Meta(ge=0, description="the same of the disk tier; 0: all")] = 0
     shared: Annotated[
         str, Meta(description="blocks shared with other servers: an LMCache L2 adapter's configuration, as JSON")
     ] = ""
@@ -99,6 +101,12 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     speculation_memory_bytes: Annotated[
         int, Meta(ge=0, description="memory for the texts that guesses come from, at most")
     ] = 64 * 2**20
+    speculation_path: Annotated[
+        str, Meta(description="folder of what turns said, to guess from; by default speculation in the data folder")
+    ] = ""
+    draft_model: Annotated[
+        str, Meta(description="a smaller model of the same tokenizer that guesses where texts do not; empty: none")
+    ] = ""
     watchdog_s: Annotated[
         float,
         Meta(ge=0, description="an engine that says nothing for so many seconds is killed and replaced; 0: never"),
