@@ -45,9 +45,6 @@ class MessageUsage(msgspec.Struct, frozen=True, kw_only=True):
     missed: MissedTokens | msgspec.UnsetType = msgspec.UNSET
     miss: Miss | msgspec.UnsetType | None = msgspec.UNSET
     timings: TurnTimings | msgspec.UnsetType = msgspec.UNSET
-    reusable_tokens: int | msgspec.UnsetType = msgspec.UNSET
-    missed: MissedTokens | msgspec.UnsetType = msgspec.UNSET
-    miss: Miss | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class CacheMissReason(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,9 +179,6 @@ def usage_of(finished: TurnFinished, kept: CacheControl | None) -> MessageUsage:
         missed=usage.missed,
         miss=finished.miss,
         timings=TurnTimings(usage.queue_s, usage.load_s, usage.prefill_s, usage.decode_s),
-        reusable_tokens=usage.reusable_tokens,
-        missed=usage.missed,
-        miss=finished.miss,
     )
 
 
