@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from ....sessions.manager.requests import TurnFinished
-from ...engine.messages import TokensBySource
+from ....sessions.manager.requests import Miss, TurnFinished
+from ...engine.messages import MissedTokens, TokensBySource
 from ..answers import TurnTimings
 from .bodies import CacheControl
 
@@ -41,6 +41,9 @@ class MessageUsage(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens_details: OutputTokensDetails
     service_tier: Literal["standard"] = "standard"
     prompt_tokens_by_source: TokensBySource | msgspec.UnsetType = msgspec.UNSET
+    reusable_tokens: int | msgspec.UnsetType = msgspec.UNSET
+    missed: MissedTokens | msgspec.UnsetType = msgspec.UNSET
+    miss: Miss | msgspec.UnsetType | None = msgspec.UNSET
     timings: TurnTimings | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -157,5 +160,8 @@ def usage_of(finished: TurnFinished, kept: CacheControl | None) -> MessageUsage:
         output_tokens=usage.completion_tokens,
         output_tokens_details=OutputTokensDetails(thinking_tokens=finished.reasoning_tokens),
         prompt_tokens_by_source=usage.tokens_by_source,
+        reusable_tokens=usage.reusable_tokens,
+        missed=usage.missed,
+        miss=finished.miss,
         timings=TurnTimings(usage.queue_s, usage.load_s, usage.prefill_s, usage.decode_s),
     )
