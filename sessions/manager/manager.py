@@ -107,6 +107,7 @@ class SessionManager:
         text_config: TextConfig | None = None,
         grammars: GrammarConfig | None = None,
         persistence: PersistencePolicy = DEFAULT_POLICY,
+        keep_conversations: bool = True,
         observer: TurnObserver | None = None,
         export_key: Path | None = None,
     ) -> None:
@@ -125,6 +126,7 @@ class SessionManager:
             self._care,
             clock,
             self._publish,
+            keep=keep_conversations,
         )
         self._responses = Responses(store, self._records, self._completions.conversations, clock)
         self._kv_requests = KvRequests(self._records, engine, self._running, self._care, clock)
