@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from server_process import ROOT, ServerProcess
 
@@ -19,6 +21,7 @@ from sessile.server.client import (
     Persistence,
     PersistencePolicy,
     RequestError,
+    RetryPolicy,
     SamplingParams,
     TurnUsage,
 )
@@ -80,6 +83,7 @@ async def test_a_suspended_session_comes_back_from_below(servers: tuple[ServerPr
 async def test_an_exported_session_goes_on_elsewhere(
     servers: tuple[ServerProcess, ServerProcess], tmp_path: Path
 ) -> None:
+    """llama.cpp #26676: what a restore says that it restored is what the next turn hits."""
     one, two = servers
     file, log_alone = tmp_path / "session", tmp_path / "log"
     async with (
@@ -107,6 +111,50 @@ async def test_an_exported_session_goes_on_elsewhere(
         file.write_bytes(damaged)
         with pytest.raises(RequestError, match="byte"):
             await there.import_session(file)
+
+
+async def test_the_policy_decides_what_outlives_a_kill(servers: tuple[ServerProcess, ServerProcess]) -> None:
+    """kill -9: the log is there in any case; KV is where the session's policy put it, and usage says so."""
+    server = servers[1]
+    policies = {
+        Persistence.NONE: PersistencePolicy(Persistence.NONE),
+        Persistence.ON_SUSPEND: PersistencePolicy(Persistence.ON_SUSPEND),
+        Persistence.ON_IDLE: PersistencePolicy(Persistence.ON_IDLE, 0.0),
+        Persistence.ALWAYS: PersistencePolicy(Persistence.ALWAYS),
+    }
+    patient = RetryPolicy(max_attempts=1000, longest_delay_s=0.5)
+    async with AsyncSessionClient(server.grpc_target, retry=patient) as client:
+        sessions = {}
+        for policy, how in policies.items():
+            session = sessions[policy] = await client.open(system=f"{policy.value}. {SYSTEM}", persistence=how)
+            await ask(session, "Name a hill.").wait()
+        await sessions[Persistence.NONE].suspend()
+        await sessions[Persistence.ON_SUSPEND].suspend()
+        await disk_holds(server, sum(sessions[policy].view.num_tokens for policy in list(policies)[1:]))
+        server.kill()
+        server.launch()
+        await asyncio.to_thread(server.wait_ready)
+        for policy, session in sessions.items():
+            known = session.view.num_tokens
+            _, usage = await said(ask(session, "Name a tree."))
+            sources = usage.tokens_by_source
+            if policy is Persistence.NONE:
+                assert sources.computed == usage.prompt_tokens
+                assert usage.missed.other_engine >= known - 1
+            else:
+                assert sources.disk >= 0.95 * known, (policy, usage)
+
+
+async def disk_holds(server: ServerProcess, num_tokens: int) -> None:
+    """Wait until the disk has nearly so many tokens more than nothing: it is written behind the turns."""
+    async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
+        while True:
+            block_bytes = (await client.get("/v1/cache/tree")).json()["block_bytes"]
+            tiers = (await client.get("/v1/cache/tiers")).json()["tiers"]
+            (disk,) = [tier for tier in tiers if tier["tier"] == "disk"]
+            if disk["used_bytes"] >= 0.97 * num_tokens / 16 * block_bytes:
+                return
+            await asyncio.sleep(0.2)
 
 
 def test_the_example_of_a_tool_loop(servers: tuple[ServerProcess, ServerProcess]) -> None:
