@@ -28,6 +28,7 @@ from sessile.server.client import (
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
+BLOCK_BYTES = 30 * 2 * 3 * 64 * 2 * 16  # of the embedded model: layers, K and V, heads, head size, bfloat16, tokens
 FLAGS = ("--kv-memory-bytes", "128MiB", "--host-memory-bytes", "64MiB", "--disk-quota-bytes", "256MiB")
 GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True, logprobs=2)
 SYSTEM = "You are a careful assistant. " + " ".join(f"Rule {number}: be brief." for number in range(60))
@@ -122,6 +123,7 @@ async def test_the_policy_decides_what_outlives_a_kill(servers: tuple[ServerProc
         Persistence.ON_IDLE: PersistencePolicy(Persistence.ON_IDLE, 0.0),
         Persistence.ALWAYS: PersistencePolicy(Persistence.ALWAYS),
     }
+    before = await bytes_on_disk(server)
     patient = RetryPolicy(max_attempts=1000, longest_delay_s=0.5)
     async with AsyncSessionClient(server.grpc_target, retry=patient) as client:
         sessions = {}
@@ -130,7 +132,8 @@ async def test_the_policy_decides_what_outlives_a_kill(servers: tuple[ServerProc
             await ask(session, "Name a hill.").wait()
         await sessions[Persistence.NONE].suspend()
         await sessions[Persistence.ON_SUSPEND].suspend()
-        await disk_holds(server, sum(sessions[policy].view.num_tokens for policy in list(policies)[1:]))
+        written = sum(session.view.num_tokens for policy, session in sessions.items() if policy is not Persistence.NONE)
+        await disk_holds(server, before + 0.97 * written / 16 * BLOCK_BYTES)
         server.kill()
         server.launch()
         await asyncio.to_thread(server.wait_ready)
@@ -145,16 +148,16 @@ async def test_the_policy_decides_what_outlives_a_kill(servers: tuple[ServerProc
                 assert sources.disk >= 0.95 * known, (policy, usage)
 
 
-async def disk_holds(server: ServerProcess, num_tokens: int) -> None:
-    """Wait until the disk has nearly so many tokens more than nothing: it is written behind the turns."""
+async def disk_holds(server: ServerProcess, num_bytes: float) -> None:
+    """Wait until the disk tier has so many bytes: it is written behind the turns."""
+    while await bytes_on_disk(server) < num_bytes:
+        await asyncio.sleep(0.2)
+
+
+async def bytes_on_disk(server: ServerProcess) -> int:
     async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
-        while True:
-            block_bytes = (await client.get("/v1/cache/tree")).json()["block_bytes"]
-            tiers = (await client.get("/v1/cache/tiers")).json()["tiers"]
-            (disk,) = [tier for tier in tiers if tier["tier"] == "disk"]
-            if disk["used_bytes"] >= 0.97 * num_tokens / 16 * block_bytes:
-                return
-            await asyncio.sleep(0.2)
+        tiers = (await client.get("/v1/cache/tiers")).json()["tiers"]
+        return sum(tier["used_bytes"] for tier in tiers if tier["tier"] == "disk")  # none before the first turn
 
 
 def test_the_example_of_a_tool_loop(servers: tuple[ServerProcess, ServerProcess]) -> None:
