@@ -14,6 +14,7 @@ from .request import ApiShape, Json, Request
 
 CHARS_PER_TOKEN = 4
 _TEXT_CHUNK = 512
+_MOST_COUNTED = 400_000
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -48,6 +49,11 @@ class Unit:
     def leaves(self) -> list[Leaf]:
         """The unit's scalars in the order in which they were sent."""
         return list(_leaves(self.value, self.path))
+
+    @property
+    def plain(self) -> str:
+        """All scalars in one text."""
+        return self.value if isinstance(self.value, str) else "".join(leaf.text for leaf in self.leaves())
 
     @property
     def text(self) -> str:
@@ -122,8 +128,9 @@ class TokenCounter:
         """Tokens of a unit's scalars."""
         known = self._units.get(unit.digest)
         if known is None:
-            text = unit.value if isinstance(unit.value, str) else "".join(leaf.text for leaf in unit.leaves())
-            known = self._units[unit.digest] = self.count(text)
+            if len(self._units) > _MOST_COUNTED:
+                self._units.clear()
+            known = self._units[unit.digest] = self.count(unit.plain)
         return known
 
 
@@ -196,7 +203,16 @@ class Prompt:
             return 0
         if self._counter is None or self.request.shape is ApiShape.TOKENS:
             return (end - start) // CHARS_PER_TOKEN
-        return self._counter.count("".join(leaf.text for leaf in self.all_leaves())[start:end])
+        total, position = 0, 0
+        for unit in self.units:
+            first, last = max(0, start - position), min(unit.size, end - position)
+            position += unit.size
+            if last > first:
+                whole = first == 0 and last == unit.size
+                total += self._counter.of_unit(unit) if whole else self._counter.count(unit.plain[first:last])
+            if position >= end:
+                break
+        return total
 
     def all_leaves(self) -> list[Leaf]:
         """Every scalar of the prompt, in prompt order."""
@@ -303,9 +319,16 @@ def _gemini_units(body: Json) -> Iterator[Unit]:
 
 
 def _text_units(path: str, text: str) -> Iterator[Unit]:
-    for start in range(0, len(text), _TEXT_CHUNK):
-        piece = text[start : start + _TEXT_CHUNK]
+    """Pieces of about a chunk, cut before a space, where tokenizers cut too."""
+    start = 0
+    while start < len(text):
+        end = start + _TEXT_CHUNK
+        if end < len(text):
+            space = text.rfind(" ", start + _TEXT_CHUNK // 2, end)
+            end = space if space > 0 else end
+        piece = text[start:end]
         yield Unit(Section.MESSAGES, path, "text", piece, hash(piece), len(piece))
+        start = end
 
 
 def _token_units(body: Json) -> Iterator[Unit]:
