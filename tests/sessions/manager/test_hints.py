@@ -308,6 +308,17 @@ async def test_idle_sessions_are_persisted_once(bench: Bench) -> None:
     assert care.idle.waiting == 0
 
 
+async def test_a_turn_that_fails_does_not_keep_a_session_from_being_idle(bench: Bench) -> None:
+    session = await bench.open(persistence=PersistencePolicy(Persistence.ON_IDLE, 60.0))
+    await bench.say(session.session_id, "hi")
+    bench.engine.will_say([64, 65], fail_after=1)
+    with pytest.raises(EngineError):
+        await bench.say(session.session_id, "again")
+    bench.clock.now += 100
+    await bench.manager.care.idle.attend()
+    assert len(asked(bench, PersistPath)) == 1
+
+
 async def test_suspend_and_resume(bench: Bench) -> None:
     session = await bench.open()
     await bench.say(session.session_id, "hi")
