@@ -229,6 +229,7 @@ class EngineCore:
             drafted_tokens=counters.drafted_tokens,
             accepted_tokens=counters.accepted_tokens,
             drafts=self._drafter.counters(),
+            damaged_draft_files=self._drafter.num_damaged_files,
             step_s=counters.step_s,
             steps_by_time=tuple(counters.steps_by_time),
             model_s=counters.model_s,
