@@ -15,6 +15,7 @@ from .request import ApiShape, Json, Request
 CHARS_PER_TOKEN = 4
 _TEXT_CHUNK = 512
 _MOST_COUNTED = 400_000
+_LONG_UNIT = 2000
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -117,6 +118,18 @@ def marker_of(value: Any) -> str | None:
     return None
 
 
+def _pieces(text: str) -> Iterator[str]:
+    """The text in pieces of a few lines. Where it is cut depends on the lines alone, so equal parts are cut alike."""
+    start = position = 0
+    for line in text.splitlines(keepends=True):
+        position += len(line)
+        if len(line) % 8 == 0:
+            yield text[start:position]
+            start = position
+    if start < len(text):
+        yield text[start:]
+
+
 class TokenCounter:
     """Counts tokens with a tokenizer; each distinct unit once."""
 
@@ -128,10 +141,35 @@ class TokenCounter:
         """Tokens of a unit's scalars."""
         known = self._units.get(unit.digest)
         if known is None:
-            if len(self._units) > _MOST_COUNTED:
-                self._units.clear()
-            known = self._units[unit.digest] = self.count(unit.plain)
+            text = unit.plain
+            known = self.count(text) if len(text) < _LONG_UNIT else sum(map(self._of_piece, _pieces(text)))
+            self._keep(unit.digest, known)
         return known
+
+    def _of_piece(self, piece: str) -> int:
+        """A long text that differs in a line from one that was seen is not counted all over."""
+        key = hash(piece)
+        known = self._units.get(key)
+        if known is None:
+            known = self.count(piece)
+            self._keep(key, known)
+        return known
+
+    def _keep(self, key: int, tokens: int) -> None:
+        if len(self._units) > _MOST_COUNTED:
+            self._units.clear()
+        self._units[key] = tokens
+
+    def of_part(self, unit: Unit, start: int, end: int) -> int:
+        """Tokens of the characters [start, end) of a unit: counted, or what the shorter rest leaves of the whole."""
+        rest = start + unit.size - end
+        if rest == 0:
+            return self.of_unit(unit)
+        text = unit.plain
+        if rest >= end - start:
+            return self.count(text[start:end])
+        outside = sum(self.count(part) for part in (text[:start], text[end:]) if part)
+        return max(0, self.of_unit(unit) - outside)
 
 
 class Prompt:
@@ -208,8 +246,7 @@ class Prompt:
             first, last = max(0, start - position), min(unit.size, end - position)
             position += unit.size
             if last > first:
-                whole = first == 0 and last == unit.size
-                total += self._counter.of_unit(unit) if whole else self._counter.count(unit.plain[first:last])
+                total += self._counter.of_part(unit, first, last)
             if position >= end:
                 break
         return total
