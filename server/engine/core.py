@@ -79,7 +79,8 @@ class EngineCore:
         self._sample = parts.sample
         self._cache = EngineCache(config, self._kv_cache, model, weights, tiers, clock)
         self._drafter = NoDrafts() if drafter is None else drafter(self._runner, self._kv_cache)
-        self._accounts = PromptAccounts(SeenPrefixes(config.block_size, config.reuse_index_tokens // config.block_size))
+        seen = SeenPrefixes(config.block_size, config.reuse_index_tokens // config.block_size)
+        self._accounts = PromptAccounts(seen, self._cache.expired_owners)
         self._scheduler = Scheduler(
             config, self._cache.prefixes, self._accounts, clock, self._cache.transfer, self._drafter
         )
