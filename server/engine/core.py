@@ -103,7 +103,7 @@ class EngineCore:
         """Nothing can be done until a load, a grammar or work on a cached path is ready: whoever steps may rest for a
         moment."""
         waits = bool(self._scheduler.loading) or (
-            bool(self._service.num_open or self._grammars.num_compiling) and not self._scheduler.waiting
+            bool(self._service.num_open or self._grammars.num_compiling) and not self._scheduler.num_waiting
         )
         return waits and not self._scheduler.running and not self._ended
 
