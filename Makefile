@@ -9,10 +9,17 @@ STAMP := $(VENV)/.installed
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ -/'
 
-$(STAMP): pyproject.toml constraints.txt
+# LMCache's own list of dependencies would move ours; without it, what its adapters need fits beside them.
+LMCACHE := lmcache==0.5.6
+LMCACHE_NEEDS := tests/sessions/cache/lmcache-requirements.txt
+
+$(STAMP): pyproject.toml constraints.txt $(LMCACHE_NEEDS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[server,bench,dev]'
+	$(BIN)/python -m pip install --quiet --no-deps $(LMCACHE) \
+		&& $(BIN)/python -m pip install --quiet -c constraints.txt -r $(LMCACHE_NEEDS) \
+		|| echo "LMCache cannot be installed here: the tests of the shared tier are skipped"
 	touch $(STAMP)
 
 setup: $(STAMP) ## make the environment in .venv
@@ -48,6 +55,7 @@ bench-kernels: $(STAMP) ## measure the kernels against this machine's limits
 proto: $(STAMP) ## generate the stubs of server/proto/session.proto
 	cd .import-root && ../$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --grpc_python_out=. --mypy_out=. --mypy_grpc_out=. sessile/server/proto/session.proto
 	sed -i "s/^from sessile.server.proto import/from . import/" server/proto/session_pb2_grpc.pyi # one module, one name, for type checkers
+	PYTHONPATH=.import-root $(BIN)/python tests/fakes/proto_surface.py tests/server/proto/session.golden # what is new is kept from now on
 
 wheel: $(STAMP)
 	$(BIN)/python -m build

@@ -21,7 +21,7 @@ from .engine.engine_config import Device
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-_SERVER_MODULES = ("torch", "uvloop", "uvicorn", "fastapi", "grpc", "zmq", "sqlite_utils", "tokenizers")
+_SERVER_MODULES = ("torch", "uvloop", "uvicorn", "fastapi", "grpc", "zmq", "sqlite_utils", "tokenizers", "llguidance")
 _SERVER_EXTRA = "this command needs the server's packages: pip install 'sessile[server]'"
 
 

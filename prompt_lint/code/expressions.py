@@ -26,6 +26,7 @@ class Expressions:
         reach: Reach,
         call: Callable[[ir.Call], Value],
         statement: Callable[[ir.Node], None],
+        returns: Callable[[ir.Def], Value],
         *,
         ordered_sets: bool,
     ) -> None:
@@ -33,6 +34,7 @@ class Expressions:
         self._reach = reach
         self._ordered_sets = ordered_sets
         self._statement = statement
+        self._returns = returns
         self._handlers: dict[type[ir.Node], Callable[[Any], Value]] = {
             ir.Const: _const,
             ir.Name: lambda node: scope.lookup(node.id),
@@ -74,6 +76,9 @@ class Expressions:
         name = ir.dotted(node)
         if isinstance(node.base, ir.Name) and self._scope.knows_attribute(name):
             return self._scope.lookup(name)
+        own_property = self._scope.property_of(node)
+        if own_property is not None:
+            return self._returns(own_property)
         base = self.value_of(node.base)
         refined = sources.refined_clock(node.name, None)
         if refined and any(m.kind is Kind.CLOCK for m in base.marks):

@@ -9,9 +9,9 @@ from .frames import Frame, Scope, Summary, element
 from .loops import loop_marks, touched_containers
 from .reach import Reach
 from .sinks import Sink
-from .truncation import drops_oldest
+from .truncation import drops_oldest, holds_messages
 from .values import EMPTY, VOLATILE_KINDS, Kind, Mark, Param, Value, either, strung
-from .verdicts import CodeHit, judge_mark
+from .verdicts import CodeHit
 
 _COMPLETION = frozenset({Kind.COMPLETION})
 _DEEPEST = 24
@@ -36,6 +36,7 @@ class Flow:
             self._reach,
             lambda node: calls.value_of(node, self._expressions),
             self._statement,
+            lambda definition: self._summary(definition).returns,
             ordered_sets=ordered_sets,
         )
 
@@ -84,7 +85,8 @@ class Flow:
         """What a function returns; a function of a system prompt reaches it."""
         if definition.cached:
             returns = returns.without(VOLATILE_KINDS)
-        if definition.makes_system or sinks.SYSTEM_NAME.match(definition.name):
+        name = definition.name
+        if definition.makes_system or sinks.SYSTEM_NAME.match(name) or sinks.SYSTEM_FUNCTION.match(name):
             self._reach.reach(returns, Sink.SYSTEM)
         return returns
 
@@ -117,10 +119,12 @@ class Flow:
 
     def _truncation(self, node: ir.Block) -> None:
         dropped = drops_oldest(node)
-        if dropped is not None:
-            hit = judge_mark(Mark(Kind.WINDOW, dropped, dropped), EMPTY, Sink.MESSAGES)
-            if hit:
-                self._reach.hit(hit)
+        if dropped is None or not isinstance(dropped.func, ir.Attr):
+            return
+        value = EMPTY.marked(Kind.WINDOW, dropped)
+        self._scope.extend(dropped.func.base, value)
+        if holds_messages(dropped):
+            self._reach.reach(value, Sink.MESSAGES)
 
     def _assign(self, node: ir.Assign) -> None:
         value = self._expressions.value_of(node.value)

@@ -8,6 +8,7 @@ from . import ir
 from .sinks import Sink
 from .values import EMPTY, Mark, Param, Value, union
 
+_OWN = ("self", "this", "cls")
 _INITIALISERS = {"__init__", "constructor", "__post_init__", "setUp", "initialize"}
 
 
@@ -65,6 +66,12 @@ class Scope:
         """True for an attribute that was assigned: of the object itself, or of a local one in this function."""
         return name in self.attributes or ("." in name and name in self.frame.names)
 
+    def property_of(self, node: ir.Attr) -> ir.Def | None:
+        """`self.now`, where `now` is a property of a class of this module."""
+        own = isinstance(node.base, ir.Name) and node.base.id in _OWN
+        found = self.functions.get(node.name) if own else None
+        return found if found is not None and found.is_property else None
+
     def lookup(self, name: str) -> Value:
         """The value of a name or a dotted attribute; empty when nothing is known."""
         for frame in reversed(self.frames):
@@ -115,7 +122,7 @@ class Scope:
 
 def _is_own(name: str) -> bool:
     """`self.messages`: an attribute that a class's methods share."""
-    return name.partition(".")[0] in ("self", "this", "cls") and "." in name
+    return name.partition(".")[0] in _OWN and "." in name
 
 
 def element(value: Value) -> Value:

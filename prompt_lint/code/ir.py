@@ -180,6 +180,7 @@ class Def(Node):
     cached: bool = False
     owner: str | None = None
     makes_system: bool = False  # decorated as the function of a system prompt
+    is_property: bool = False
 
 
 @dataclass(slots=True)

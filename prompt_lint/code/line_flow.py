@@ -22,6 +22,7 @@ _IGNORED = re.compile(
 )
 
 
+_IN_PLACE = re.compile(r"(\w+)\.(?:partial_)?shuffle\(|\b(\w+)\[\w+\],\s*\w+\[\w+\]\s*=")
 _PASSES_ON = re.compile(r"extend|append|\breturn\b|collect|to_vec|Messages:|messages:")
 
 
@@ -91,6 +92,14 @@ class _Line:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    rule: str
+    severity: Severity
+    what: str
+    line: _Line
+
+
 def analyse_lines(text: str, language: Language) -> list[CodeHit]:
     """Hits of a Go or Rust file."""
     maps = {name for groups in language.maps.findall(text) for name in groups if name}
@@ -126,7 +135,7 @@ def _function_hits(name: str, lines: list[_Line], language: Language, maps: set[
     is_tools = bool(_TOOLS_NAME.search(name))
     if not is_prompt and not is_tools:
         return
-    tainted: dict[str, tuple[str, Severity, str]] = {}
+    tainted: dict[str, _Origin] = {}
     for line in lines:
         if _IGNORED.search(line.text):
             continue
@@ -137,44 +146,51 @@ def _function_hits(name: str, lines: list[_Line], language: Language, maps: set[
             yield from _listing_hits(lines, language)
 
 
-def _line_hits(
-    line: _Line, language: Language, tainted: dict[str, tuple[str, Severity, str]], is_prompt: bool
-) -> Iterator[CodeHit]:
-    found = _origin(line.text, language)
+def _line_hits(line: _Line, language: Language, tainted: dict[str, _Origin], is_prompt: bool) -> Iterator[CodeHit]:
+    found = _origin(line, language)
     builds = language.builds.search(line.text)
     assigned = language.assign.match(line.text)
+    in_place = _IN_PLACE.search(line.text)
     if found is None:
         used = next((name for name in tainted if re.search(rf"\b{re.escape(name)}\b", line.text)), None)
-        found = tainted.get(used or "")
-        if found and found[0] == "PL101" and language.date_format.search(line.text):
-            found = ("PL102", Severity.WARNING, "a date")
+        found = _narrowed(tainted.get(used or ""), line, language)
         if found is None or (not builds and not assigned):
             return
-    window = found[0] == "PL402" and (builds or _PASSES_ON.search(line.text))
+    window = found.rule == "PL402" and (builds or _PASSES_ON.search(line.text))
     if is_prompt and (window or (builds and _writes_text(line.text, language))):
-        rule, severity, what = found
-        yield CodeHit(rule, severity, f"{what} reaches a prompt", _node(line))
+        site = found.line if window else line
+        yield CodeHit(found.rule, found.severity, f"{found.what} reaches a prompt", _node(site))
+    elif found.rule == "PL108" and in_place:
+        tainted[in_place.group(1) or in_place.group(2)] = found
     elif assigned:
         tainted[assigned.group(1)] = found
+
+
+def _narrowed(found: _Origin | None, line: _Line, language: Language) -> _Origin | None:
+    """A clock value that is printed as a day is a date."""
+    if found and found.rule == "PL101" and language.date_format.search(line.text):
+        return _Origin("PL102", Severity.WARNING, "a date", found.line)
+    return found
 
 
 def _writes_text(line: str, language: Language) -> bool:
     return bool(re.search(r"\"", line)) or bool(re.search(r"push_str|WriteString", line))
 
 
-def _origin(line: str, language: Language) -> tuple[str, Severity, str] | None:
-    if language.clock.search(line):
-        if language.date_format.search(line):
-            return "PL102", Severity.WARNING, "a date"
-        return "PL101", Severity.ERROR, "a clock value"
-    if language.random_id.search(line):
-        return "PL103", Severity.ERROR, "a random id"
-    if language.sampled.search(line):
-        return "PL108", Severity.ERROR, "a random sample"
-    if language.environment.search(line):
-        return "PL106", Severity.ERROR, "state of the working copy"
-    if language.window.search(line):
-        return "PL402", Severity.ERROR, "a window of the last messages"
+def _origin(line: _Line, language: Language) -> _Origin | None:
+    if language.clock.search(line.text):
+        if language.date_format.search(line.text):
+            return _Origin("PL102", Severity.WARNING, "a date", line)
+        return _Origin("PL101", Severity.ERROR, "a clock value", line)
+    others = (
+        (language.random_id, "PL103", "a random id"),
+        (language.sampled, "PL108", "a random sample"),
+        (language.environment, "PL106", "state of the working copy"),
+        (language.window, "PL402", "a window of the last messages"),
+    )
+    for pattern, rule, what in others:
+        if pattern.search(line.text):
+            return _Origin(rule, Severity.ERROR, what, line)
     return None
 
 

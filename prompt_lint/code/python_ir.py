@@ -7,6 +7,7 @@ import ast
 from . import ir
 
 _CACHES = {"cache", "lru_cache", "cached", "cached_property", "memoize", "cache_resource", "cache_data"}
+_PROPERTIES = {"property", "cached_property", "computed_field"}
 _SYSTEM = {"system_prompt", "instructions", "dynamic_prompt"}
 
 
@@ -110,7 +111,14 @@ class PythonReader:
         decorators = {ir.dotted(self.expr(d)).rsplit(".", 1)[-1] for d in node.decorator_list}
         body = self._body(node.body, None)
         return ir.Def(
-            *self._at(node), node.name, names, body, bool(decorators & _CACHES), owner, bool(decorators & _SYSTEM)
+            *self._at(node),
+            node.name,
+            names,
+            body,
+            bool(decorators & _CACHES),
+            owner,
+            bool(decorators & _SYSTEM),
+            bool(decorators & _PROPERTIES),
         )
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:

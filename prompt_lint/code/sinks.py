@@ -25,7 +25,7 @@ TOOL_KEYWORDS = {"tools", "functions", "tool_schemas", "toolConfig", "tool_confi
 MESSAGE_KEYWORDS = {"messages", "input", "contents", "chat_history", "history", "message_history"}
 KEY_KEYWORDS = {"prompt_cache_key", "promptCacheKey", "cache_salt", "cacheSalt"}
 SYSTEM_CALLS = re.compile(
-    r"(?:^|\.)(?:SystemMessage|SystemPromptPart|SystemMessagePromptTemplate\.from_template|"
+    r"(?:^|\.|^new )(?:SystemMessage|SystemPromptPart|SystemMessagePromptTemplate\.from_template|"
     r"ChatMessage\.from_system|Message\.system|system_message|SystemChatMessage|DeveloperMessage)$"
 )
 LLM_CALL = re.compile(
@@ -47,6 +47,7 @@ TOOL_KEYS = (
     {"name", "description", "parameters"},
     {"name", "description", "inputSchema"},
 )
+SYSTEM_FUNCTION = re.compile(r"^_?(?:get_?|build_?|make_?)?[iI]nstructions$")  # of an agent
 _CONTENT_KEYS = ("content", "parts", "text")
 
 

@@ -44,6 +44,7 @@ _NAMES: tuple[tuple[re.Pattern[str], str, Severity, str], ...] = (
     (re.compile(_USER, re.IGNORECASE), "PL301", Severity.WARNING, "a user's data"),
 )
 _SAMPLING = re.compile(r"\|\s*(?:random|shuffle|sample)\b|\b(?:random|shuffle)\s*\(")
+_LOOP = re.compile(r"\{%-?\s*for\s+([\w, ]+?)\s+in\b")
 _LEAST_STATIC = 1000
 _LARGE_STATIC = 4000
 
@@ -83,12 +84,17 @@ def analyse_prompt_file(text: str) -> list[CodeHit]:
 
 def _placeholder_hits(text: str, *, jinja_only: bool = False) -> Iterator[CodeHit]:
     static = _static_lengths(text)
+    looped = {name.strip() for names in _LOOP.findall(text) for name in names.split(",")}
     for match in _TAG.finditer(text):
         name = _placeholder_name(match)
         if not name or (jinja_only and not match.group(0).startswith("{{")):
             continue
         after = static[-1][1] - next((total for at, total in reversed(static) if at <= match.start()), 0)
-        yield from _named(name, after, text, match.start())
+        yield from (
+            hit
+            for hit in _named(name, after, text, match.start())
+            if hit.rule != "PL304" or name.split(".")[0] not in looped  # items of a list that is mostly fixed
+        )
 
 
 def _placeholder_name(match: re.Match[str]) -> str | None:

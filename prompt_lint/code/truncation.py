@@ -8,6 +8,7 @@ from . import ir
 from .sources import MESSAGES_LIKE
 
 _SIZE = re.compile(r"len|length|size|count|tokens?|limit|max\w*|budget|window", re.IGNORECASE)
+_MESSAGES = re.compile(r"(?:^|[._])(?:messages|msgs|conversation|chat_?history|dialog(?:ue)?)$|Messages$|chatHistory$")
 _MOST_KEPT_AT_HEAD = 2
 
 
@@ -22,6 +23,11 @@ def drops_oldest(block: ir.Block) -> ir.Call | None:
             if MESSAGES_LIKE.match(name):
                 return call
     return None
+
+
+def holds_messages(call: ir.Call) -> bool:
+    """The name says that it is messages for a model; a `history` may be a log."""
+    return isinstance(call.func, ir.Attr) and bool(_MESSAGES.search(ir.dotted(call.func.base)))
 
 
 def _compares_size(node: ir.Node) -> bool:

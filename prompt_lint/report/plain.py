@@ -10,6 +10,7 @@ from ..run import Report
 
 _COLOURS = {"error": "\033[31m", "warning": "\033[33m", "info": "\033[36m"}
 _BOLD, _DIM, _RESET = "\033[1m", "\033[2m", "\033[0m"
+_MOST_SHAPE = 48  # the shape of a longer text says nothing
 _MOST_VALUE = 160
 
 
@@ -39,6 +40,8 @@ def shown(value: str | None, *, show_values: bool) -> str | None:
     """A value as it may be printed: its shape only, unless values are asked for."""
     if value is None:
         return None
+    if not show_values and len(value) > _MOST_SHAPE:
+        return f"{len(value)} characters"
     short = value if len(value) <= _MOST_VALUE else value[:_MOST_VALUE] + "…"
     return repr(short if show_values else redacted(short))
 

@@ -58,6 +58,7 @@ from ...sessions.manager.requests import (
     TurnSummary,
 )
 from ...sessions.messages import Message, Role, Tool, ToolCall
+from ..engine.grammar import Grammar, GrammarKind
 from ..engine.messages import FinishReason, Priority, TokenLogprobs, TokensBySource, TurnUsage
 from ..engine.sampling_params import SamplingParams
 from ..text.tool_calls import MalformedCall, ReasoningDelta, ToolCallArguments, ToolCallStarted
@@ -85,6 +86,8 @@ __all__ = [
     "ExpectedOutput",
     "Final",
     "FinishReason",
+    "Grammar",
+    "GrammarKind",
     "Hint",
     "HintOutcome",
     "HintVerdict",

@@ -22,6 +22,7 @@ _NEEDED = (
     "msgspec",
     "sqlite-utils",
     "tokenizers",
+    "llguidance",
     "safetensors",
     "gguf",
     "huggingface_hub",

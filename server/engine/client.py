@@ -421,6 +421,10 @@ class EngineClient:
             raise RequestError(
                 "a token id is outside of the vocabulary", field="token_ids", remedy=f"use 0 to {info.vocab_size - 1}"
             )
+        if any(not 0 <= token_id < info.vocab_size for token_id in turn.sampling.logit_bias):
+            raise RequestError(
+                "a token id is outside of the vocabulary", field="logit_bias", remedy=f"use 0 to {info.vocab_size - 1}"
+            )
         if any(
             not 0 <= token_id < info.vocab_size for token_id in (*turn.sampling.stop_token_ids, *turn.eos_token_ids)
         ):

@@ -50,6 +50,7 @@ logger = logging.getLogger(__name__)
 
 IDLE_POLL_MS = 1000
 LOADING_POLL_MS = 1  # turns wait for a load, which is not a message
+MESSAGES_S = 0.02  # running streams wait for their next step meanwhile
 ALIVE_S = 1.0
 PR_SET_PDEATHSIG = 1
 
@@ -149,7 +150,9 @@ class EngineProcess:
         return core
 
     def _take_messages(self, core: EngineCore) -> bool:
-        """Handle all that waits; without work, wait for something. False: leave."""
+        """Handle what waits, for a moment if there is work, else until there is none; without work, wait for something.
+        False: leave."""
+        until = time.monotonic() + MESSAGES_S
         while True:
             if not self._inbox.poll(_poll_ms(core)):
                 return os.getppid() == self._front
@@ -162,6 +165,8 @@ class EngineProcess:
                     core.call(call)
                 case Shutdown():
                     return False
+            if core.has_work and time.monotonic() > until:  # of thousands of turns that come at once
+                return True
 
     def _report(self, stage: str, fraction: float) -> None:
         self._send(LoadProgress(stage, fraction))

@@ -6,8 +6,9 @@ Sessile's session API.
 A session is a conversation that the server keeps, as its exact tokens: a client sends only what is new. Sessions
 outlive connections, processes and machines' restarts; what an answer has confirmed is on disk.
 
-Compatibility: fields, methods and enum values are only ever added. A field's number and meaning never change. Clients
-must accept events and enum values that they do not know.
+Compatibility: fields, methods and enum values are only ever added. A field's number and meaning never change.
+Clients must accept events and enum values that they do not know. A server refuses fields that it does not know: a
+wish is never ignored in silence.
 
 Errors carry google.rpc details: ErrorInfo (domain "sessile", a stable reason, and what else is known: field, remedy,
 limit, versions, fingerprints), BadRequest with the field for INVALID_ARGUMENT and OUT_OF_RANGE, RetryInfo where the
@@ -784,7 +785,9 @@ class SamplingParams(_message.Message):
     logprobs: _builtins.int
     """Report each token's log probability and those of this many alternatives (0 to 20). Default: report nothing."""
     repetition_penalty: _builtins.float
-    """Divide the logits of tokens that the prompt or the answer has (multiply negative ones) by this; 1 (the default) is off."""
+    """Divide the logits of tokens that the prompt or the answer has (multiply negative ones) by this; 1 (the default) is
+    off.
+    """
     presence_penalty: _builtins.float
     """Take this off the logits of tokens that the answer has; from -2 to 2. Default 0."""
     frequency_penalty: _builtins.float
@@ -2177,8 +2180,8 @@ Global___ExpectedOutput: _TypeAlias = ExpectedOutput  # noqa: Y015
 
 @_typing.final
 class Final(_message.Message):
-    """The turn that runs, or else the next one, is the last. What was retained is let go of at once; when that turn ends, the
-    session's KV is the first to make room. A later Retain takes this back.
+    """The turn that runs, or else the next one, is the last. What was retained is let go of at once; when that turn ends,
+    the session's KV is the first to make room. A later Retain takes this back.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

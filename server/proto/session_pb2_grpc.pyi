@@ -6,8 +6,9 @@ Sessile's session API.
 A session is a conversation that the server keeps, as its exact tokens: a client sends only what is new. Sessions
 outlive connections, processes and machines' restarts; what an answer has confirmed is on disk.
 
-Compatibility: fields, methods and enum values are only ever added. A field's number and meaning never change. Clients
-must accept events and enum values that they do not know.
+Compatibility: fields, methods and enum values are only ever added. A field's number and meaning never change.
+Clients must accept events and enum values that they do not know. A server refuses fields that it does not know: a
+wish is never ignored in silence.
 
 Errors carry google.rpc details: ErrorInfo (domain "sessile", a stable reason, and what else is known: field, remedy,
 limit, versions, fingerprints), BadRequest with the field for INVALID_ARGUMENT and OUT_OF_RANGE, RetryInfo where the

@@ -145,7 +145,8 @@ def _parts(message: Message, path: str) -> Iterator[tuple[str, Message]]:
     """A message and all messages in it, each with the path to its fields."""
     yield path, message
     for field, value in message.ListFields():
-        if field.type != field.TYPE_MESSAGE:
+        kind = field.message_type
+        if kind is None or kind.GetOptions().map_entry:  # maps are of plain values
             continue
         if isinstance(value, Message):
             yield from _parts(value, f"{path}{field.name}.")

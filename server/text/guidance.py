@@ -21,11 +21,14 @@ _WHITESPACE = r"[\x20\x0A\x0D\x09]{1,40}"
 
 
 def parser_limits() -> llguidance.LLParserLimits:
-    """What bounds a step of a matcher: its lexer's fuel (about 14,000 a millisecond) and the parser's items.
+    """What bounds a step of a matcher: its lexer's fuel (about 14,000 a millisecond) and the parser's items; and its
+    memory: the lexer's states, of one or two kilobytes each.
 
     Errors do not quote the parser's state: they reach clients.
     """
-    return llguidance.LLParserLimits(step_lexer_fuel=200_000, step_max_items=50_000, verbose_errors=False)
+    return llguidance.LLParserLimits(
+        step_lexer_fuel=200_000, step_max_items=50_000, max_lexer_states=40_000, verbose_errors=False
+    )
 
 
 def guidance_text(grammar: Grammar) -> str:

@@ -18,6 +18,7 @@ from .inference_routes import inference_routes
 from .metrics import HttpMetrics
 from .openapi import install_openapi
 from .parts import WebParts
+from .responses_api.routes import responses_routes
 from .session_routes import session_routes
 from .status_routes import status_routes
 
@@ -33,6 +34,7 @@ def create_app(parts: WebParts) -> FastAPI:
     )
     metrics = HttpMetrics(lambda: parts.engine.stats, parts.observatory)
     app.include_router(inference_routes(parts, metrics))
+    app.include_router(responses_routes(parts, metrics))
     app.include_router(messages_routes(parts, metrics))
     app.include_router(session_routes(parts))
     app.include_router(status_routes(parts, metrics))

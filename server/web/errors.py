@@ -36,6 +36,17 @@ class UnknownModel(RequestError):
         super().__init__(f"model {asked!r} is not served here", field="model", remedy=f"the served model is {served!r}")
 
 
+class UnknownResponse(RequestError):
+    """There is no such response of this tenant, or its time is over."""
+
+    def __init__(self, response_id: str, field: str) -> None:
+        super().__init__(
+            f"there is no response {response_id!r}",
+            field=field,
+            remedy="responses are kept with store true, and for --http-response-ttl-s seconds",
+        )
+
+
 def http_status_of(error: SessileError) -> tuple[int, str]:
     """The HTTP status and the stable code of an error."""
     match error:
@@ -43,6 +54,8 @@ def http_status_of(error: SessileError) -> tuple[int, str]:
             return 413, "body_too_large"
         case UnknownModel():
             return 404, "model_not_found"
+        case UnknownResponse():
+            return 404, "response_not_found"
         case _:
             row = status_of(error)
             return row.http_status, row.reason.lower()

@@ -13,4 +13,7 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     port: Annotated[int, Meta(ge=0, le=65535, description="port of HTTP; 0 takes a free one")] = 8000
     max_body_bytes: Annotated[int, Meta(ge=1, description="size of a request's body, at most")] = 8 * 1024 * 1024
+    response_ttl_s: Annotated[
+        float, Meta(gt=0, description="seconds for which a response of the Responses API is kept")
+    ] = 30 * 86_400.0
     backlog: Annotated[int, Meta(ge=1, description="connections that wait to be accepted, at most")] = 2048

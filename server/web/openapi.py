@@ -12,6 +12,8 @@ from ...sessions.manager import requests
 from . import answers, bodies, cache_answers, session_answers, session_bodies
 from .anthropic import answers as messages_answers
 from .anthropic import bodies as messages_bodies
+from .responses_api import answers as responses_answers
+from .responses_api import bodies as responses_bodies
 
 _REFERENCE = "#/components/schemas/{name}"
 _DOCUMENTED: tuple[type[msgspec.Struct], ...] = (
@@ -49,6 +51,15 @@ _DOCUMENTED: tuple[type[msgspec.Struct], ...] = (
     messages_answers.MessageEvent,
     messages_answers.TokenCount,
     messages_answers.MessageErrorAnswer,
+    responses_bodies.ResponsesBody,
+    responses_bodies.ConversationBody,
+    responses_answers.ResponseObject,
+    responses_answers.ResponseEvent,
+    responses_answers.DeletedResponse,
+    responses_answers.InputItems,
+    responses_answers.InputTokens,
+    responses_answers.ConversationObject,
+    responses_answers.DeletedConversation,
     requests.SessionView,
     requests.HintOutcome,
     requests.Suspended,
@@ -60,6 +71,7 @@ _CHUNKS: dict[type, type[msgspec.Struct]] = {
     answers.ChatCompletion: answers.ChatChunk,
     answers.TextCompletion: answers.TextCompletion,
     messages_answers.MessageAnswer: messages_answers.MessageEvent,
+    responses_answers.ResponseObject: responses_answers.ResponseEvent,
 }
 
 
@@ -139,6 +151,7 @@ _TAGS = [
     {"name": "sessions", "description": "Sessions: the same as over gRPC."},
     {"name": "inference", "description": "Turns, in OpenAI's shapes."},
     {"name": "cache", "description": "What was reused, what could have been, and why it was not."},
+    {"name": "responses", "description": "Turns, in the shapes of OpenAI's Responses API, kept in the session store."},
     {"name": "messages", "description": "Turns, in Anthropic's shapes."},
     {"name": "status", "description": "What the server says about itself."},
 ]

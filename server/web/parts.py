@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...sessions.manager.requests import CompletionEvent, CompletionRequest
+from ...sessions.manager.responses import Responses
 from ...sessions.manager.service import Sessions
 from ..engine.cache_messages import CacheView
 from ..engine.client import EngineState
@@ -24,6 +25,11 @@ class Turns(Protocol):
 
     async def check_grammar(self, grammar: Grammar | None, field: str) -> None:
         """Raise RequestError naming ``field`` unless ``grammar`` can be used."""
+        ...
+
+    @property
+    def responses(self) -> Responses:
+        """What is kept for the Responses API."""
         ...
 
     async def count_tokens(self, request: CompletionRequest) -> int:

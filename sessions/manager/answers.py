@@ -48,7 +48,8 @@ def digest_of(request: _Identified) -> bytes:
     """Identifies everything that was asked for; how long the caller waits is no part of it."""
     if isinstance(request, GenerateRequest | AppendRequest):
         request = msgspec.structs.replace(request, deadline_s=None)
-    body = msgspec.json.encode(request, order="deterministic")
+    plain = msgspec.to_builtins(request, str_keys=True)  # token ids may be keys
+    body = msgspec.json.encode(plain, order="deterministic")
     return hashlib.blake2b(body, digest_size=16, person=type(request).__name__.encode()[:16]).digest()
 
 

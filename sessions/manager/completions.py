@@ -258,7 +258,7 @@ class Completions:
         Memory knows conversations that are not kept, too; the store knows those from before a restart.
         """
         origin = None
-        if request.keep:
+        if request.keep or request.after is not None:
             identity = self._turns.identity(engine)
             origin = await self.conversations.find(request.tenant, keys, request.after, identity)
         known = 0 if origin is None else origin.count

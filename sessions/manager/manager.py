@@ -60,6 +60,7 @@ from .requests import (
     TurnSummary,
     WatchRequest,
 )
+from .responses import Responses
 from .running import Claim, RunningWork
 from .transfer import SessionTransfer
 from .turn import TurnResult
@@ -125,6 +126,7 @@ class SessionManager:
             clock,
             self._publish,
         )
+        self._responses = Responses(store, self._records, self._completions.conversations, clock)
         self._kv_requests = KvRequests(self._records, engine, self._running, self._care, clock)
         self._transfer = SessionTransfer(self._records, engine, self._turns, clock, persistence, export_key)
         self._watchers = Watchers(clock)
@@ -134,6 +136,11 @@ class SessionManager:
     def running(self) -> RunningWork:
         """What is in hand, to look at."""
         return self._running
+
+    @property
+    def responses(self) -> Responses:
+        """What is kept for the Responses API."""
+        return self._responses
 
     @property
     def care(self) -> KvCare:

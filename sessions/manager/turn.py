@@ -178,19 +178,19 @@ class TurnRun:
 def _deltas(
     pieces: Sequence[AnswerPiece], token_ids: tuple[int, ...], logprobs: tuple[TokenLogprobs, ...]
 ) -> list[TurnDelta]:
-    """Pieces in their order; the first is text, which brings the tokens. Malformed calls are text with a note."""
+    """Pieces in their order; the first is text, which brings the tokens. A malformed call is a note, then text."""
     deltas: list[TurnDelta] = []
     text: list[str] = []
     for piece in pieces:
         if isinstance(piece, str):
             text.append(piece)
             continue
-        if isinstance(piece, MalformedCall):
-            text.append(piece.text)
         if text or token_ids:
             deltas.append(TextDelta(text="".join(text), token_ids=token_ids, logprobs=logprobs))
             text, token_ids, logprobs = [], (), ()
         deltas.append(piece)
+        if isinstance(piece, MalformedCall):
+            text.append(piece.text)
     if text or token_ids:
         deltas.append(TextDelta(text="".join(text), token_ids=token_ids, logprobs=logprobs))
     return deltas

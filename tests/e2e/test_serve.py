@@ -14,10 +14,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import jsonschema
+import msgspec
 import pytest
 from byte_text import write_byte_tokenizer
 from server_process import ROOT, ServerProcess
 from tiny_llama import make_tiny_llama
+
+from sessile.server.client import Grammar, GrammarKind, SamplingParams, SessionClient
+from sessile.sessions.errors import RequestError
 
 pytestmark = pytest.mark.timeout(300)
 FLAGS = ("--dtype", "float32", "--threads", "1", "--kv-memory-bytes", "16MiB", "--max-waiting", "50")
@@ -81,6 +86,77 @@ def test_logprobs_are_those_of_the_tokens(server: ServerProcess) -> None:
         assert entry["token"] == entry["top_logprobs"][0]["token"]
     said = bytes(byte for entry in content for byte in entry["bytes"])
     assert said.decode("utf-8", "replace").startswith(choice["message"]["content"].rstrip("\ufffd"))
+
+
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "maxLength": 9}, "size": {"enum": ["small", "large"]}},
+    "required": ["city", "size"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_answers_match_a_schema(server: ServerProcess, stream: bool) -> None:
+    response_format = {"type": "json_schema", "json_schema": {"name": "city", "schema": CITY}}
+    for seed in range(3):
+        answer = chat(
+            server,
+            [user("a city")],
+            response_format=response_format,
+            temperature=1,
+            seed=seed,
+            max_tokens=900,
+            ignore_eos=False,
+            stream=stream,
+        )
+        if stream:
+            events = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
+            choices = [choice for event in events for choice in event["choices"]]
+            text = "".join(choice["delta"].get("content") or "" for choice in choices)
+        else:
+            text = answer.json()["choices"][0]["message"]["content"]
+        jsonschema.validate(json.loads(text), CITY)
+
+
+def test_a_schema_that_is_not_supported_is_told(server: ServerProcess) -> None:
+    answer = chat(server, [user("x")], guided_json={"type": "object", "properties": {"a": {"not": {"type": "null"}}}})
+    assert answer.status_code == 400
+    assert "the keyword 'not' at #/properties/a/not" in answer.json()["error"]["message"]
+    assert answer.json()["error"]["param"] == "guided_json"
+
+
+def test_several_answers_share_their_prompt(server: ServerProcess) -> None:
+    prompt = [user("a prompt of some length, so that there are blocks to share " * 3)]
+    answer = chat(server, prompt, n=3, seed=8, temperature=1).json()
+    texts = [choice["message"]["content"] for choice in answer["choices"]]
+    assert len(set(texts)) == 3
+    alone = [
+        chat(server, prompt, seed=8 + index, temperature=1).json()["choices"][0]["message"]["content"]
+        for index in range(3)
+    ]
+    assert texts == alone
+    assert answer["usage"]["completion_tokens"] == 36
+
+
+def test_sessions_take_grammars_and_penalties_over_grpc(server: ServerProcess) -> None:
+    with SessionClient(server.grpc_target) as client, client.open() as session:
+        grammar = Grammar(GrammarKind.JSON_SCHEMA, json.dumps(CITY))
+        turn = session.generate(messages="a city", sampling=SamplingParams(seed=1, grammar=grammar, max_tokens=900))
+        jsonschema.validate(json.loads("".join(delta.text for delta in turn)), CITY)
+        plain = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True, logit_bias={65: 100.0})
+        repeated = "".join(delta.text for delta in session.fork().generate(messages="x", sampling=plain))
+        varied = "".join(
+            delta.text
+            for delta in session.fork().generate(
+                messages="x", sampling=msgspec.structs.replace(plain, frequency_penalty=2.0, logit_bias={65: 3.0})
+            )
+        )
+        assert len(set(varied)) > len(set(repeated)) == 1
+        bad = SamplingParams(grammar=Grammar(GrammarKind.JSON_SCHEMA, '{"not": {}}'))
+        with pytest.raises(RequestError, match="'not' at #/not") as caught:
+            session.generate(messages="x", sampling=bad).wait()
+        assert caught.value.field == "sampling.grammar"
 
 
 @pytest.mark.parametrize(

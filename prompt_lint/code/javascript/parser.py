@@ -177,7 +177,9 @@ class Parser(ExpressionParser):
         if self.token.text == "@":
             self._decorator()
             return None
+        is_property = False
         while self.token.text in _MODIFIERS and self.tokens[self.at + 1].text not in ("(", "=", ":", ";", "?"):
+            is_property = is_property or self.token.text == "get"
             self.at += 1
         self.take("*")
         token = self.token
@@ -186,7 +188,7 @@ class Parser(ExpressionParser):
             self.at += 1
         if self.token.text in ("(", "<"):
             params, body = self.function_rest()
-            return ir.Def(*self.place(token), token.text, params, body, owner=owner)
+            return ir.Def(*self.place(token), token.text, params, body, owner=owner, is_property=is_property)
         if self.take(":"):
             self.skip_type(("=", ";"), newline=True)
         if self.take("="):

@@ -25,6 +25,12 @@ class FairShares:
         """Tokens computed for ``tenant``, as far as they count against it."""
         return self._served.get(tenant, self._level)
 
+    @property
+    def spread(self) -> float:
+        """By how much the tenant served most is ahead of the one served least, among those that wait."""
+        served = [self.served(tenant) for tenant in self._num_waiting]
+        return max(served) - min(served) if served else 0.0
+
     def join(self, tenant: str) -> None:
         """One more turn of ``tenant`` waits."""
         if tenant not in self._num_waiting:

@@ -20,7 +20,7 @@ class _Leader:
     content_keys: list[bytes]  # of its whole blocks
     done: int  # of these, are there
     followers: list[tuple[int, int, Sequence]] = dataclasses.field(default_factory=list)  # a heap by blocks waited for
-    urgency: Urgency | None = None  # of the most urgent one that ever followed
+    urgency: Urgency | None = None  # of the most urgent one among these, or that was among them
 
 
 class InFlightPrefixes:
@@ -76,6 +76,8 @@ class InFlightPrefixes:
         let_go: list[Sequence] = []
         while state.followers and state.followers[0][0] <= num_blocks:
             self._let_go(heapq.heappop(state.followers)[2], leader, let_go)
+        if not state.followers:
+            state.urgency = None
         if state.done >= len(state.content_keys):
             let_go += self.end(leader)
         return let_go

@@ -12,7 +12,6 @@ I/O thread has filled them, or has given up; then it computes the rest.
 from __future__ import annotations
 
 import bisect
-import collections
 import math
 from collections.abc import Callable, Iterable
 
@@ -28,6 +27,7 @@ from ..sequence import Sequence, SequenceState
 from ..speculation.drafter import Drafter
 from .draft_planner import DraftPlanner
 from .fair_shares import FairShares
+from .giving_way import offline_victim, unfair_victim
 from .in_flight import InFlightPrefixes
 from .plan import Chunk, StepPlan
 from .queue_counts import QueueCounts
@@ -39,7 +39,7 @@ from .urgency import ClassPatience, Urgency, due_at
 from .waiting_turns import WaitingTurns
 
 SPARE_BLOCKS_A_TURN = 4  # that what is loaded ahead leaves to each turn that runs
-EXAMINED_A_STEP = 64  # waiting turns that one step looks at, at most
+EXAMINED_A_STEP = 16  # waiting turns that one step looks at, at most
 
 
 def _rank(sequence: Sequence) -> tuple[int, int]:
@@ -115,6 +115,15 @@ class Scheduler:
     def served_tokens(self, tenant: str, priority: Priority) -> float:
         """What counts against ``tenant`` in a class; only differences between tenants mean anything."""
         return self._shares[priority].served(tenant)
+
+    def spread(self, priority: Priority) -> float:
+        """By how much, in a class, the tenant served most is ahead of the one served least, among those that wait."""
+        return self._shares[priority].spread
+
+    def due(self, sequence: Sequence) -> float:
+        """From when on no turn of the same tenant and class that comes later starts before ``sequence``, which
+        waits."""
+        return self._waiting.urgency(sequence).due
 
     def add(self, sequence: Sequence) -> None:
         """Let a turn wait for its first step."""
@@ -228,13 +237,14 @@ class Scheduler:
 
     def _plan_prefills(self, plan: StepPlan, budget: StepBudget, now: float) -> None:
         """Fill what is left of the step with chunks, the most urgent first; turns start where it is their turn."""
-        prefills = sorted((self._urgency(each, now), each) for each in self._running if not each.is_decoding)
-        prefills.reverse()
+        prefills = [(self._urgency(each, now), each) for each in self._running if not each.is_decoding]
+        prefills.sort(key=lambda pair: pair[0], reverse=True)
+        waits: Sequence | None = None
         while budget.has_room:
-            waits = self._next_to_start()
+            waits = waits or self._next_to_start()
             if waits is not None and (not prefills or self._waiting.urgency(waits) < prefills[-1][0]):
-                self._start(waits, plan, now)
-                sequence = waits
+                sequence, waits = waits, None
+                self._start(sequence, plan, now)
             elif prefills:
                 sequence = prefills.pop()[1]
             else:
@@ -404,32 +414,13 @@ class Scheduler:
         waits = self._waiting.first() if self._running else None
         if waits is None:
             self._did_not_fit = self._did_not_fit if self._running or self._loading else None
-        elif waits is self._did_not_fit:
-            self._preempt_if(self._offline_victim(waits, now), plan)
-        elif not self._has_a_place:
-            self._preempt_if(self._offline_victim(waits, now) or self._unfair_victim(waits, now), plan)
-
-    def _preempt_if(self, victim: Sequence | None, plan: StepPlan) -> None:
-        if victim is not None:
-            self._preempt(victim, plan)
-
-    def _offline_victim(self, waits: Sequence, now: float) -> Sequence | None:
-        """A batch turn: it only fills what others leave."""
-        if self._waiting.urgency(waits).level >= Priority.BATCH:
-            return None
-        batch = (each for each in reversed(self._running) if self._patience.level(each, now) >= Priority.BATCH)
-        return next(batch, None)
-
-    def _unfair_victim(self, waits: Sequence, now: float) -> Sequence | None:
-        """The last turn of a tenant that runs two more than the tenant of ``waits``, and was served more."""
-        level, tenant = self._waiting.urgency(waits).level, waits.turn.tenant
-        places = collections.Counter(each.turn.tenant for each in self._running)
-        most, count = places.most_common(1)[0]
-        shares = self._shares[level]
-        if count - places[tenant] < 2 or shares.served(most) <= shares.served(tenant):
-            return None
-        theirs = (each for each in reversed(self._running) if each.turn.tenant == most)
-        return next((each for each in theirs if self._patience.level(each, now) >= level), None)
+        elif waits is self._did_not_fit or not self._has_a_place:
+            level, running = self._waiting.urgency(waits).level, self._running
+            victim = offline_victim(running, level, self._patience, now)
+            if victim is None and not self._has_a_place:
+                victim = unfair_victim(running, waits, self._shares[level], level, self._patience, now)
+            if victim is not None:
+                self._preempt(victim, plan)
 
     def _preempt(self, sequence: Sequence, plan: StepPlan) -> None:
         self._stop_running(sequence)

@@ -13,6 +13,7 @@ import math
 from .step_time import StepTimeModel, StepWork
 
 LEAST_PREFILL = 16  # tokens
+SHARE_BEYOND = 0.25
 WITHIN = 0.99  # of the steps stay within the bound
 MARGIN_STEP = 0.05
 WIDEST_MARGIN = 2.0
@@ -34,9 +35,14 @@ class StallBound:
         room = self._most_tokens - work.prefill_tokens
         if self._max_stall_s == math.inf:
             return room
-        seconds = self._max_stall_s / self.margin - self._model.predict(work)
-        fits = self._model.most_prefill(seconds, context)
+        fits = self._model.most_prefill(self._aim_s(work) - self._model.predict(work), context)
         return min(room, max(fits, LEAST_PREFILL - work.prefill_tokens))
+
+    def _aim_s(self, work: StepWork) -> float:
+        """How long the step may be predicted to take."""
+        decode_s = self._model.predict(StepWork(work.decode_tokens, work.decode_context))
+        aim_s = self._max_stall_s / self.margin
+        return aim_s if decode_s < aim_s else decode_s * (1 + SHARE_BEYOND)
 
     def observe(self, work: StepWork, predicted_s: float, seconds: float) -> None:
         """A step of ``work`` took ``seconds``; ``predicted_s`` was said before."""

@@ -7,7 +7,7 @@ from .plan import Chunk
 from .stall_bound import StallBound
 from .step_time import StepWork
 
-CHUNK_MULTIPLE = 16  # tokens: a chunk that ends inside a prompt is cut to it, as kernels like it
+CHUNK_MULTIPLE = 4  # tokens: a chunk that ends inside a prompt is cut to it, since kernels compute tiles of rows
 
 
 class StepBudget:

@@ -28,6 +28,7 @@ class TurnRecord:
 
     turn: SubmitTurn
     arrival: float
+    due: float
     num_cached: int = 0
     started: float | None = None
     first_token: float | None = None
@@ -75,6 +76,7 @@ class SimulatedEngine:
         self._open: dict[str, Sequence] = {}
         self.records: dict[str, TurnRecord] = {}
         self.steps: list[StepRecord] = []
+        self.widest_spread = 0.0  # between tenants that waited with interactive turns, in tokens
 
     @property
     def has_work(self) -> bool:
@@ -93,8 +95,8 @@ class SimulatedEngine:
         room = self._num_blocks * self._block_size - len(turn.token_ids)
         sequence = Sequence(turn, min(room, turn.sampling.max_tokens or room), self.now, next(self._order))
         self._open[turn.turn_id] = sequence
-        self.records[turn.turn_id] = TurnRecord(turn, self.now)
         self.scheduler.add(sequence)
+        self.records[turn.turn_id] = TurnRecord(turn, self.now, max(self.now, self.scheduler.due(sequence)))
 
     def abort(self, turn_id: str) -> None:
         """A client goes away now; harmless if its turn has ended."""
@@ -116,6 +118,7 @@ class SimulatedEngine:
             self._sample(plan)
             self.scheduler.observe(plan, seconds)
         self._accounts.take_admitted()
+        self.widest_spread = max(self.widest_spread, self.scheduler.spread(Priority.INTERACTIVE))
         return plan
 
     def run_until(self, time: float) -> None:

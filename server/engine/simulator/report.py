@@ -27,8 +27,13 @@ class ClassReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One run. ``stalled_share``: of the steps in which somebody decoded beside a prefill, those longer than the
-    bound."""
+    """One run, and the bounds.
+
+    ``stalled_share``: of the steps in which somebody decoded beside a prefill, those longer than the bound.
+    ``passed_when_due``: turns that one of the same tenant and class started before, though it came after they were due.
+    ``spread_of_bound``: how far the tenant served most was ahead of the one served least at most, among those with
+    interactive turns waiting, as a part of what fairness allows.
+    """
 
     speed: float
     turns: int
@@ -40,6 +45,8 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     preemptions: int
     longest_stall_ms: float
     stalled_share: float
+    passed_when_due: int
+    spread_of_bound: float
     classes: tuple[ClassReport, ...]
 
 
@@ -59,11 +66,12 @@ def simulate(world: World, turns: Iterable[Arrival], speed: float) -> LoadReport
         engine.run_until(arrival.time)
         engine.submit(arrival.turn)
     engine.run()
-    return summarise(engine, world.config.max_stall_ms, speed)
+    return summarise(engine, world.config, speed)
 
 
-def summarise(engine: SimulatedEngine, max_stall_ms: float, speed: float) -> LoadReport:
+def summarise(engine: SimulatedEngine, config: EngineConfig, speed: float) -> LoadReport:
     """Of a run that has ended."""
+    max_stall_ms, max_sequences = config.max_stall_ms, config.max_sequences
     records = list(engine.records.values())
     mixed = np.array([each.seconds for each in engine.steps if each.decode_tokens and each.prefill_tokens] or [0.0])
     prompt = sum(len(each.turn.token_ids) for each in records)
@@ -77,6 +85,8 @@ def summarise(engine: SimulatedEngine, max_stall_ms: float, speed: float) -> Loa
         most_waiting=max((each.num_waiting for each in engine.steps), default=0),
         preemptions=engine.scheduler.num_preemptions,
         longest_stall_ms=1000 * float(mixed.max()),
+        passed_when_due=_passed_when_due(records),
+        spread_of_bound=engine.widest_spread / _fair_spread(records, max_sequences),
         stalled_share=float((mixed > max_stall_ms / 1000 * 1.0001).mean()) if max_stall_ms else 0.0,
         classes=tuple(
             _class_report(priority, [each for each in records if each.turn.priority is priority])
@@ -84,6 +94,23 @@ def summarise(engine: SimulatedEngine, max_stall_ms: float, speed: float) -> Loa
             if any(each.turn.priority is priority for each in records)
         ),
     )
+
+
+def _passed_when_due(records: list[TurnRecord]) -> int:
+    latest: dict[tuple[str, Priority], float] = {}  # arrival among those that started so far
+    passed = 0
+    for record in sorted(records, key=lambda each: (each.started or 0.0, each.arrival)):
+        group = record.turn.tenant, record.turn.priority
+        passed += latest.get(group, 0.0) > record.due
+        latest[group] = max(latest.get(group, 0.0), record.arrival)
+    return passed
+
+
+def _fair_spread(records: list[TurnRecord], max_sequences: int) -> float:
+    """The prompt of one turn, and twice the outputs of those that run at once."""
+    prompt = max((len(each.turn.token_ids) for each in records), default=1)
+    output = max((each.turn.sampling.max_tokens or 0 for each in records), default=0)
+    return prompt + 2 * max_sequences * output
 
 
 def _class_report(priority: Priority, records: list[TurnRecord]) -> ClassReport:
@@ -111,4 +138,7 @@ def table(reports: list[LoadReport]) -> str:
             f"{report.longest_stall_ms:8.1f}  {each.priority:11} {each.turns:6d} {each.first_token_p50_s:8.2f}s "
             f"{each.first_token_p99_s:7.2f}s {each.first_token_max_s:7.2f}s {each.gap_p99_ms:6.0f}ms"
         )
+    passed = sum(report.passed_when_due for report in reports)
+    spread = max((report.spread_of_bound for report in reports), default=0.0)
+    lines.append(f"passed when due: {passed} turns; tenants apart by at most {spread:.0%} of what fairness allows")
     return "\n".join(lines)

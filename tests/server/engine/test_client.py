@@ -139,6 +139,7 @@ async def test_abort_ends_a_turn_with_its_usage(engine: EngineClient) -> None:
         (turn("x", token_ids=[1] * 4000), ContextOverflow, "prompt"),
         (turn("x", temperature=float("nan")), RequestError, "temperature"),
         (turn("x", stop_token_ids=(VOCAB,)), RequestError, "stop_token_ids"),
+        (turn("x", logit_bias={VOCAB: 1.0}), RequestError, "logit_bias"),
     ],
 )
 async def test_bad_turns_are_refused_and_the_engine_goes_on(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import time
+from collections.abc import Callable
 from functools import partial
 
 import torch
 from checksum_model import VOCAB, ChecksumModel, continuation
 
+from sessile.server.engine.block_loads import BlockLoad
 from sessile.server.engine.core import EngineCore
 from sessile.server.engine.engine_config import EngineConfig
 from sessile.server.engine.lower_tiers import TierSetup, open_lower_tiers
@@ -31,11 +35,20 @@ class Engine:
         tiers = TierSetup(partial(open_lower_tiers, made), lambda model, kv_cache, tiers: LOADING_IS_CHEAP)
         clock = itertools.count().__next__
         self.core = EngineCore(made, ChecksumModel(), torch.device("cpu"), clock, "w", tiers)
-        transfer = self.core._cache.transfer
-        assert transfer is not None
-        transfer._local.put = transfer._load
+        assert self.core._cache.transfer is not None
+        self.transfer = self.core._cache.transfer
+        self.start_loads_with(self.load)
         self.tokens: dict[str, list[int]] = {}
         self.last: dict[str, TurnOutput] = {}
+
+    def load(self, load: BlockLoad) -> None:
+        """Do a load now."""
+        threads = self.transfer._threads
+        threads._ended.put(threads._load(load))
+
+    def start_loads_with(self, start: Callable[[BlockLoad], None]) -> None:
+        """Let ``start`` take the place of the I/O thread."""
+        self.transfer._threads._local.put = start
 
     def submit(
         self, turn_id: str, prompt: list[int], max_tokens: int = 4, priority: Priority = Priority.INTERACTIVE
@@ -142,20 +155,18 @@ def test_a_disconnect_while_blocks_are_loaded_keeps_them() -> None:
     engine.submit("first", prompt(300), max_tokens=1)
     engine.submit("second", prompt(400, 7), max_tokens=1)
     engine.run()
-    transfer = engine.core._cache.transfer
-    assert transfer is not None
-    wanted = []
-    transfer._local.put = wanted.append  # the I/O thread has not begun
+    wanted: list[BlockLoad] = []
+    engine.start_loads_with(wanted.append)  # the I/O thread has not begun
     engine.submit("gone", prompt(300), max_tokens=1)
     engine.step()
     (load,) = wanted
     engine.core.abort("gone")
     engine.step()
     assert engine.last["gone"].finish_reason is FinishReason.ABORTED
-    transfer._load(load)
+    engine.load(load)
     engine.run()
     assert engine.core.stats().used_blocks == 0
-    transfer._local.put = transfer._load
+    engine.start_loads_with(engine.load)
     engine.submit("again", prompt(300), max_tokens=1)
     engine.run()
     assert engine.last["again"].usage.tokens_by_source.device >= 16 * (len(load.block_ids) + load.first_block)
@@ -169,18 +180,16 @@ def test_those_who_share_a_prefix_go_on_when_its_leader_loads_for_ever() -> None
     for seed in range(1, 4):
         engine.submit(f"pushes {seed}", prompt(300, seed), max_tokens=1)
         engine.run()
-    transfer = engine.core._cache.transfer
-    assert transfer is not None
-    wanted = []
-    transfer._local.put = lambda load: transfer._load(load) if wanted else wanted.append(load)  # the first hangs
-    transfer.load_of = _late(transfer.load_of)
+    wanted: list[BlockLoad] = []
+    engine.start_loads_with(lambda load: engine.load(load) if wanted else wanted.append(load))  # the first hangs
+    engine.transfer.load_of = _late(engine.transfer.load_of)
     engine.submit("leads", [*prompt(300), 5], max_tokens=1)
     engine.submit("follows", [*prompt(300), 6], max_tokens=1)
     for _ in range(10):
         engine.step()
     assert engine.tokens["follows"] == continuation([*prompt(300), 6], 1)
     assert "leads" not in engine.last
-    transfer._load(wanted[0])
+    engine.load(wanted[0])
     engine.run()
     assert engine.tokens["leads"] == continuation([*prompt(300), 5], 1)
     engine.core.close()
@@ -188,6 +197,4 @@ def test_those_who_share_a_prefix_go_on_when_its_leader_loads_for_ever() -> None
 
 def _late(load_of):
     """Loads whose time is over when they begin."""
-    import dataclasses
-
-    return lambda *arguments: dataclasses.replace(load_of(*arguments), deadline=0.0)
+    return lambda *arguments: dataclasses.replace(load_of(*arguments), deadline=time.monotonic())

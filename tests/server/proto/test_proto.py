@@ -53,8 +53,26 @@ def test_names_follow_the_style() -> None:
 
 
 def _check_message(message: Descriptor) -> None:
+    assert re.fullmatch(r"([A-Z][a-z0-9]*)+", message.name), message.full_name
     for field in message.fields:
         assert re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", field.name), field.full_name
+        assert field.number < 19_000, field.full_name
+    for oneof in message.oneofs:
+        assert re.fullmatch(r"_?[a-z][a-z0-9]*(_[a-z0-9]+)*", oneof.name), oneof.full_name
+    assert not message.enum_types, f"{message.full_name}: enums stand at the top, where their names are checked"
+    assert all(inner.GetOptions().map_entry for inner in message.nested_types), message.full_name
+
+
+def test_the_file_follows_the_style() -> None:
+    assert PROTO.read_text().count('\nsyntax = "proto3";') == 1
+    assert re.fullmatch(r"sessile\.v[0-9]+", pb.DESCRIPTOR.package)
+    (service,) = pb.DESCRIPTOR.services_by_name.values()
+    assert service.name.endswith("Service")
+    used = [message.name for method in service.methods for message in (method.input_type, method.output_type)]
+    assert len(used) == len(set(used)), "each method has messages of its own, so that it can grow alone"
+    assert all(re.fullmatch(r"([A-Z][a-z0-9]*)+", method.name) for method in service.methods)
+    lines = PROTO.read_text().splitlines()
+    assert all(len(line) <= 120 and line == line.rstrip() and "\t" not in line for line in lines)
 
 
 def _check_enum(enum: EnumDescriptor) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
+import time
+from typing import Any
 
 import pytest
 import torch
@@ -13,10 +16,14 @@ from sessile.server.engine import core as core_module
 from sessile.server.engine.core import EngineCore
 from sessile.server.engine.device.parts import DeviceParts, gpu_parts
 from sessile.server.engine.engine_config import EngineConfig
+from sessile.server.engine.grammar import Grammar, GrammarKind
 from sessile.server.engine.messages import SubmitTurn
 from sessile.server.engine.sampling_params import SamplingParams
+from sessile.server.text.grammar_vocabulary import GrammarVocabulary
+from sessile.server.text.guidance import guidance_tokenizer
 
 BLOCK_BYTES = SummingModel().kv_layout(16).block_bytes
+LETTERS = GrammarVocabulary([chr(ord(" ") + i).encode() for i in range(95)] + [b""] * 5 + [b"<end>"], [100], [100])
 
 
 @pytest.fixture
@@ -34,17 +41,25 @@ def engine(monkeypatch: pytest.MonkeyPatch, device: FakeDevice) -> EngineCore:
         return gpu_parts(config, model, device, lambda stage, fraction: None)
 
     monkeypatch.setattr(core_module, "device_parts", parts)
-    return EngineCore(config, SummingModel(), torch.device("cpu"), itertools.count().__next__)
+    return EngineCore(
+        config,
+        SummingModel(),
+        torch.device("cpu"),
+        itertools.count().__next__,
+        vocabulary=lambda: guidance_tokenizer(LETTERS, lambda text: [ord(letter) - ord(" ") for letter in text]),
+    )
 
 
-def _run(engine: EngineCore, prompts: dict[str, list[int]], **sampling: float) -> dict[str, list[int]]:
+def _run(engine: EngineCore, prompts: dict[str, list[int]], **sampling: Any) -> dict[str, list[int]]:
     for turn_id, prompt in prompts.items():
-        params = SamplingParams(max_tokens=9, **{"temperature": 0.0, "seed": 7, **sampling})
+        params = SamplingParams(**{"max_tokens": 9, "temperature": 0.0, "seed": 7, **sampling})
         engine.submit(SubmitTurn(turn_id=turn_id, token_ids=prompt, sampling=params))
     tokens: dict[str, list[int]] = {turn_id: [] for turn_id in prompts}
     for _ in range(300):
         if not engine.has_work:
             return tokens
+        if engine.only_waits:
+            time.sleep(0.001)
         for output in engine.step():
             tokens[output.turn_id].extend(output.token_ids)
         engine.check_integrity()
@@ -85,3 +100,21 @@ def test_sampled_turns_are_the_same_alone_and_together(engine: EngineCore) -> No
     together = _run(engine, PROMPTS, **sampling)
     alone = _run(engine, {"again": PROMPTS["b"]}, **sampling)
     assert alone["again"] == together["b"]
+
+
+def test_grammars_masks_and_forced_tokens_on_the_device(engine: EngineCore) -> None:
+    grammar = Grammar(GrammarKind.REGEX, "[a-c]+ forced [x-z]{2}")
+    free = _run(engine, PROMPTS)
+    for temperature in (0.0, 1.0):
+        bound = _run(engine, {"g": PROMPTS["c"]}, grammar=grammar, max_tokens=20, temperature=temperature)
+        text = "".join(chr(ord(" ") + token) for token in bound["g"])
+        assert re.fullmatch("[a-c]+ forced [x-z]{2}|[a-c]{20}|[a-c]+( forced [x-z]{0,1})?", text), text
+    mixed = _run(engine, {**PROMPTS, "g": PROMPTS["b"]})
+    assert {turn_id: mixed[turn_id] for turn_id in PROMPTS} == free
+
+
+def test_penalties_and_biases_on_the_device(engine: EngineCore) -> None:
+    plain = _run(engine, {"a": [4, 4]}, logit_bias={7: 50.0})["a"]
+    assert plain == [7] * 9
+    varied = _run(engine, {"a": [4, 4]}, logit_bias={7: 1.5, 8: 1.4}, presence_penalty=2.0)["a"]
+    assert varied[:2] == [8, 7] and len(set(varied)) > 2

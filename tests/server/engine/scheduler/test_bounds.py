@@ -226,7 +226,7 @@ def test_stalls_no_stream_waits_longer_than_the_bound(error: float, load, seed: 
     warm(engine)
     replay(engine, load)
     mixed = [step.seconds for step in engine.steps if step.decode_tokens and step.prefill_tokens > LEAST_PREFILL]
-    assert max(mixed, default=0.0) <= 0.1 * (1.02 if not error else 1.6)
+    assert max(mixed, default=0.0) <= 0.1 * (1.02 if not error else 1.6), "decoding alone takes far less here"
 
 
 def test_stalls_with_steps_that_are_off_most_stay_within_the_bound() -> None:
@@ -348,9 +348,9 @@ def test_one_step_looks_at_few_of_thousands_that_wait() -> None:
     looked_at = []
     match = engine.scheduler._cache.match
     engine.scheduler._cache.match = lambda *arguments: looked_at.append(1) or match(*arguments)
-    for _ in range(40):
+    for _ in range(60):
         before = len(looked_at)
         engine.step()
-        assert len(looked_at) - before <= 80
+        assert len(looked_at) - before <= 2 * 16 + 8
     engine.run()
     assert sum(record.num_cached >= 992 for record in engine.records.values()) == 1999

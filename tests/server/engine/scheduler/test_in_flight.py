@@ -47,10 +47,12 @@ def test_a_leader_is_as_urgent_as_those_who_wait_for_it() -> None:
     flights = InFlightPrefixes()
     leader = a_sequence(9)
     own = Urgency(2, 100.0, 9)
-    flights.begin(leader, keys("abc"), 0)
+    flights.begin(leader, keys("abcd"), 0)
     assert flights.urgency(leader, own) == own
     flights.follow(a_sequence(1), urgency(1), leader, 3)
     assert flights.urgency(leader, own) == urgency(1)
+    flights.advance(leader, 3)
+    assert flights.urgency(leader, own) == own
 
 
 @settings(max_examples=100)

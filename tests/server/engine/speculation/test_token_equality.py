@@ -6,14 +6,19 @@ vLLM #40875 and #41758: n-gram drafts corrupt tool calls, and greedy output chan
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Iterator
+from typing import Any
 
+import llguidance
 import pytest
 import torch
+from byte_text import byte_tokenizer
 from tiny_llama import VOCAB, make_tiny_llama
 
 from sessile.server.engine.core import EngineCore
 from sessile.server.engine.engine_config import Device, Dtype, EngineConfig
+from sessile.server.engine.grammar import Grammar, GrammarKind
 from sessile.server.engine.messages import SubmitTurn, TurnUsage
 from sessile.server.engine.sampling_params import SamplingParams
 from sessile.server.engine.speculation.drafter import Drafter, NoDrafts
@@ -25,6 +30,8 @@ from sessile.server.engine.speculation.step_cost import StepCost
 from sessile.server.engine.speculation.suffix_proposer import NgramProposer, SuffixProposer
 from sessile.server.model.causal_lm import CausalLM
 from sessile.server.model.registry import load_model, resolve_model
+from sessile.server.text.grammar_vocabulary import GrammarVocabulary
+from sessile.server.text.guidance import guidance_tokenizer
 
 ROWS_ARE_FREE = {1: 1.0, 64: 1.0}
 MIB = 2**20
@@ -54,13 +61,25 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CausalLM]:
     torch.set_num_threads(threads)
 
 
+def byte_vocabulary() -> llguidance.LLTokenizer:
+    tokenizer = byte_tokenizer()
+    return guidance_tokenizer(GrammarVocabulary.of(tokenizer, VOCAB), tokenizer.encode_inside)
+
+
 class Engine:
     def __init__(self, model: CausalLM, drafter: Drafter) -> None:
         config = EngineConfig(
             device=Device.CPU, dtype=Dtype.FLOAT32, kv_memory_bytes=2 * MIB, max_batch_tokens=64, max_sequences=8
         )
         clock = itertools.count().__next__
-        self.core = EngineCore(config, model, torch.device("cpu"), clock, drafter=lambda runner, kv_cache: drafter)
+        self.core = EngineCore(
+            config,
+            model,
+            torch.device("cpu"),
+            clock,
+            drafter=lambda runner, kv_cache: drafter,
+            vocabulary=byte_vocabulary,
+        )
         self.usage: dict[str, TurnUsage] = {}
 
     def run(self, prompts: dict[str, list[int]], max_tokens: int = 40, **sampling) -> dict[str, list[int]]:
@@ -81,14 +100,29 @@ def drafting(name: str) -> Speculator:
     return Speculator(PROPOSERS[name](), StepCost(64, ROWS_ARE_FREE), longest=7)
 
 
-SAMPLINGS = [{}, {"temperature": 0.6, "top_p": 0.9, "top_k": 40}]
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"enum": ["read_file", "read_folder"]}, "path": {"type": "string"}},
+    "required": ["name", "path"],
+    "x-guidance": {"whitespace_flexible": False},
+}
+GRAMMAR = Grammar(GrammarKind.JSON_SCHEMA, json.dumps(SCHEMA))
+PENALTIES = {"repetition_penalty": 1.3, "presence_penalty": 0.4, "frequency_penalty": 0.2, "logit_bias": {9: 2.5}}
+SAMPLINGS = {
+    "greedy": {},
+    "sampled": {"temperature": 0.6, "top_p": 0.9, "top_k": 40},
+    "greedy with penalties": PENALTIES,
+    "sampled with penalties": {"temperature": 0.8, "min_p": 0.02, **PENALTIES},
+    "greedy with a schema": {"grammar": GRAMMAR},
+    "sampled with a schema": {"temperature": 1.0, "grammar": GRAMMAR, "frequency_penalty": 0.1},
+}
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "sampled"])
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
 @pytest.mark.parametrize("batch", [1, 5])
 @pytest.mark.parametrize("name", PROPOSERS)
 def test_vllm_40875_41758_tokens_are_the_same_with_speculation_on_and_off(
-    model: CausalLM, name: str, batch: int, sampling: dict[str, float]
+    model: CausalLM, name: str, batch: int, sampling: dict[str, Any]
 ) -> None:
     prompts = {str(number): prompt for number, prompt in enumerate(PROMPTS)}
     plain = Engine(model, NoDrafts()).run(prompts, **sampling)
@@ -100,7 +134,9 @@ def test_vllm_40875_41758_tokens_are_the_same_with_speculation_on_and_off(
             for turn_id, tokens in engine.run(group, **sampling).items():
                 assert tokens == plain[turn_id.split()[1]]
     stats = engine.core.stats()
-    assert stats.accepted_tokens > 0, "nothing was guessed right: the test shows nothing"
+    repeats_itself = not {"frequency_penalty", "grammar"} & set(sampling)
+    if name != "ngram" or repeats_itself:
+        assert stats.accepted_tokens > 0, "nothing was guessed right: the test shows nothing"
     assert sum(c.accepted for c in stats.drafts) == stats.accepted_tokens
     assert sum(c.drafted for c in stats.drafts) == stats.drafted_tokens
 

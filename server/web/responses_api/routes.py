@@ -1,0 +1,244 @@
+"""``/v1/responses`` and ``/v1/conversations``."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Annotated, Any, Literal
+
+import msgspec
+from fastapi import APIRouter, Depends, Query, Request
+from starlette.responses import Response
+
+from ....sessions.errors import RequestError
+from ....sessions.manager.requests import (
+    AppendRequest,
+    CloseRequest,
+    CompletionEvent,
+    CompletionRequest,
+    MessagesInput,
+    OpenSession,
+    TurnBegun,
+    TurnFinished,
+)
+from ..decode import BodyDecoder, read_body
+from ..identity import client_session
+from ..metrics import HttpMetrics
+from ..openapi import describe_answer, describe_body
+from ..parts import WebParts
+from ..tenant import tenant_of
+from ..turn_answer import StreamedTurn, WholeTurn
+from .answers import (
+    ConversationId,
+    ConversationObject,
+    DeletedConversation,
+    DeletedResponse,
+    InputItems,
+    InputTokens,
+    ResponseObject,
+)
+from .bodies import ConversationBody, NamedFunction, ResponsesBody
+from .items import items_of, messages_of
+from .kept import KeptResponses
+from .requests import check, ignored_fields, response_request
+from .writer import ResponseWriter
+
+Tenant = Annotated[str, Depends(tenant_of)]
+_encode = msgspec.json.Encoder().encode
+
+
+def responses_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
+    """The routes of the Responses API."""
+    router = APIRouter(tags=["responses"])
+    endpoint = _Endpoint(parts, metrics)
+
+    @router.post(
+        "/v1/responses",
+        openapi_extra=describe_body(ResponsesBody),
+        responses=describe_answer(ResponseObject, streamed=True),
+        response_class=Response,
+    )
+    async def create(request: Request, tenant: Tenant) -> Response:
+        """Answer an input, which may continue an earlier response or a conversation."""
+        return await endpoint.create(request, tenant)
+
+    @router.post(
+        "/v1/responses/input_tokens",
+        openapi_extra=describe_body(ResponsesBody),
+        responses=describe_answer(InputTokens),
+        response_class=Response,
+    )
+    async def input_tokens(request: Request, tenant: Tenant) -> Response:
+        """Count the tokens of a response's prompt, without an answer."""
+        body, turn, _ = await endpoint.read(request, tenant)
+        counted = await parts.turns.count_tokens(turn)
+        return _json(InputTokens(input_tokens=counted), endpoint.headers(body))
+
+    @router.get("/v1/responses/{response_id}", responses=describe_answer(ResponseObject), response_class=Response)
+    async def get(response_id: str, tenant: Tenant) -> Response:
+        """A response that was stored."""
+        return _json((await endpoint.kept.get(tenant, response_id)).response)
+
+    @router.delete("/v1/responses/{response_id}", responses=describe_answer(DeletedResponse), response_class=Response)
+    async def delete(response_id: str, tenant: Tenant) -> Response:
+        """Forget a response. Those that continue it stay."""
+        await endpoint.kept.delete(tenant, response_id)
+        return _json(DeletedResponse(id=response_id))
+
+    @router.get(
+        "/v1/responses/{response_id}/input_items", responses=describe_answer(InputItems), response_class=Response
+    )
+    async def input_items(
+        response_id: str,
+        tenant: Tenant,
+        limit: Annotated[int, Query(ge=1, le=100)] = 20,
+        order: Literal["asc", "desc"] = "desc",
+        after: str | None = None,
+    ) -> Response:
+        """The items of a response's input, the last one first."""
+        items = (await endpoint.kept.get(tenant, response_id)).input
+        return _json(_page(items if order == "asc" else items[::-1], limit, after))
+
+    _add_conversations(router, endpoint)
+    return router
+
+
+def _add_conversations(router: APIRouter, endpoint: _Endpoint) -> None:
+    decoder = BodyDecoder(ConversationBody)
+    sessions, limit = endpoint.parts.sessions, endpoint.parts.http.max_body_bytes
+
+    @router.post(
+        "/v1/conversations",
+        openapi_extra=describe_body(ConversationBody),
+        responses=describe_answer(ConversationObject),
+        response_class=Response,
+    )
+    async def open_conversation(request: Request, tenant: Tenant) -> Response:
+        """Open a conversation: a session, which the id of the answer names."""
+        body: ConversationBody = decoder.decode(await read_body(request, limit))
+        view = await sessions.open(OpenSession(tenant=tenant))
+        if body.items:
+            said = MessagesInput(messages_of(body.items, "items"))
+            await sessions.append(AppendRequest(session_id=view.session_id, tenant=tenant, input=said))
+        headers = {"x-sessile-ignored": "metadata"} if body.metadata is not msgspec.UNSET else {}
+        return _json(ConversationObject(id=view.session_id, created_at=int(view.created_at)), headers)
+
+    @router.get(
+        "/v1/conversations/{conversation_id}", responses=describe_answer(ConversationObject), response_class=Response
+    )
+    async def get_conversation(conversation_id: str, tenant: Tenant) -> Response:
+        """A conversation."""
+        view = await sessions.get(conversation_id, tenant)
+        return _json(ConversationObject(id=view.session_id, created_at=int(view.created_at)))
+
+    @router.delete(
+        "/v1/conversations/{conversation_id}", responses=describe_answer(DeletedConversation), response_class=Response
+    )
+    async def close_conversation(conversation_id: str, tenant: Tenant) -> Response:
+        """Close a conversation's session. Its responses stay until their time is over."""
+        await sessions.close(CloseRequest(session_id=conversation_id, tenant=tenant))
+        return _json(DeletedConversation(id=conversation_id))
+
+
+class _Endpoint:
+    """The way of a request that makes a response."""
+
+    def __init__(self, parts: WebParts, metrics: HttpMetrics) -> None:
+        self.parts = parts
+        self._metrics = metrics
+        self._decoder = BodyDecoder(ResponsesBody)
+
+    @property
+    def kept(self) -> KeptResponses:
+        """The responses that are kept."""
+        return KeptResponses(self.parts.turns.responses, self.parts.http.response_ttl_s)
+
+    async def read(self, request: Request, tenant: str) -> tuple[ResponsesBody, CompletionRequest, bytes]:
+        """The body, the turn that it asks for, and the body as it was sent."""
+        sent = await read_body(request, self.parts.http.max_body_bytes)
+        body: ResponsesBody = self._decoder.decode(sent)
+        self.parts.served.check(body.model)
+        check(body)
+        return body, response_request(body, tenant, await self.kept.before(body, tenant)), sent
+
+    async def create(self, request: Request, tenant: str) -> Response:
+        """Read, check and start the turn. Raises SessileError before it has started."""
+        parts = self.parts
+        parts.check_admission()
+        body, turn, sent = await self.read(request, tenant)
+        turn = msgspec.structs.replace(turn, sent_body=sent, client_session=client_session(request.headers))
+        if turn.sampling.grammar is not None:
+            await parts.turns.check_grammar(turn.sampling.grammar, "text.format")
+        head = _head(body, turn, parts.served.name)
+        headers = {**self.headers(body), "x-request-id": head.id}
+        if body.stream:
+            headers["cache-control"] = "no-cache"
+        writer = ResponseWriter(head)
+        kind = StreamedTurn if body.stream else WholeTurn
+        return kind(self._stored(turn, body, writer), writer, self._metrics.start_turn("responses"), headers)
+
+    def headers(self, body: ResponsesBody) -> dict[str, str]:
+        """What every answer says."""
+        headers = {"x-sessile-model": self.parts.served.name}
+        if ignored := ignored_fields(body):
+            headers["x-sessile-ignored"] = ", ".join(ignored)
+        return headers
+
+    async def _stored(
+        self, turn: CompletionRequest, body: ResponsesBody, writer: ResponseWriter
+    ) -> AsyncGenerator[CompletionEvent, None]:
+        """The turn's events; its end comes when the response is on disk."""
+        async with aclosing(self.parts.turns.complete(turn)) as events:  # type: ignore[type-var]
+            async for event in events:
+                if not isinstance(event, TurnBegun):
+                    writer.heard(event)
+                if isinstance(event, TurnFinished) and event.conversation is not None:
+                    await self.kept.add(turn.tenant, writer.response, items_of(body.input), event.conversation)
+                yield event
+
+
+def _head(body: ResponsesBody, turn: CompletionRequest, model: str) -> ResponseObject:
+    choice: Any = body.tool_choice or "auto"
+    if isinstance(choice, NamedFunction):
+        choice = msgspec.to_builtins(choice)
+    wanted = body.text.format if body.text is not None else None
+    return ResponseObject(
+        id=f"resp_{uuid.uuid4().hex}",
+        created_at=int(time.time()),
+        status="in_progress",
+        instructions=body.instructions,
+        max_output_tokens=body.max_output_tokens,
+        model=model,
+        output=[],
+        parallel_tool_calls=body.parallel_tool_calls is not False,
+        previous_response_id=body.previous_response_id,
+        conversation=None if turn.session_id is None else ConversationId(turn.session_id),
+        store=turn.keep,
+        temperature=turn.sampling.temperature,
+        text={"format": {"type": "text"} if wanted is None else msgspec.to_builtins(wanted)},
+        tool_choice=choice,
+        tools=[msgspec.to_builtins(tool) for tool in body.tools or ()],
+        top_p=turn.sampling.top_p,
+        metadata=body.metadata or {},
+    )
+
+
+def _page(items: list[dict[str, Any]], limit: int, after: str | None) -> InputItems:
+    if after is not None:
+        ids = [item["id"] for item in items]
+        if after not in ids:
+            raise RequestError(f"there is no item {after!r}", field="after", remedy="send an id of the page before")
+        items = items[ids.index(after) + 1 :]
+    page = items[:limit]
+    return InputItems(
+        data=page,
+        first_id=page[0]["id"] if page else None,
+        last_id=page[-1]["id"] if page else None,
+        has_more=len(items) > limit,
+    )
+
+
+def _json(answer: msgspec.Struct, headers: dict[str, str] | None = None) -> Response:
+    return Response(_encode(answer), headers=headers, media_type="application/json")

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+from web_bench import WebBench
+
+
+@pytest.fixture
+async def web(tmp_path: Path) -> AsyncIterator[WebBench]:
+    web = WebBench(tmp_path / "data")
+    web.start()
+    yield web
+    web.stop()
+
+
+@pytest.fixture
+async def http(web: WebBench) -> AsyncIterator[httpx.AsyncClient]:
+    async with web.client() as client:
+        yield client
+
+
+@pytest.fixture
+async def sdk(web: WebBench) -> AsyncIterator[openai.AsyncOpenAI]:
+    """OpenAI's own client."""
+    async with web.served() as url, openai.AsyncOpenAI(api_key="any", base_url=f"{url}/v1", max_retries=0) as client:
+        yield client
