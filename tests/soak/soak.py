@@ -312,7 +312,7 @@ class Soak:
             self.report.errors.append(f"{name}: {type(error).__name__}: {error}")
 
     async def _measure(self, began: float, progress: Callable[[str], None]) -> None:
-        warm_at = began + self._seconds / 3
+        warm_at = began + self._seconds / 2
         while not self.is_over:
             await asyncio.sleep(min(5.0, self._seconds / 20))
             now = self._usage()
