@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from .breaks import scope_between
 from .causes import Causes, Loss
 from .findings import Finding
@@ -17,10 +20,19 @@ from .severity import Thresholds
 from .side_call import side_call
 
 
+@dataclass(frozen=True, slots=True)
+class PromptReading:
+    """How a server reads prompts: its chat template, the text of token ids (None: unknown), and its start token."""
+
+    template: ChatTemplate | None = None
+    decode: Callable[[list[int]], str | None] = lambda ids: None
+    bos_token_id: int | None = None
+
+
 class LiveDiagnosis:
     """Remembers the latest requests, in bounded memory, and explains each new one against them. For one thread.
 
-    ``kept_chars`` and ``kept_requests`` bound what is remembered. ``template`` is the server's own.
+    ``kept_chars`` and ``kept_requests`` bound what is remembered.
     """
 
     def __init__(
@@ -29,11 +41,12 @@ class LiveDiagnosis:
         kept_chars: int,
         kept_requests: int,
         profile: str = "sessile",
-        template: ChatTemplate | None = None,
+        reading: PromptReading | None = None,
     ) -> None:
+        reading = reading if reading is not None else PromptReading()
         self._profile: CacheProfile = PROFILES[profile]
         self._index = LineageIndex(kept_chars=kept_chars, kept_entries=kept_requests)
-        self._judge = PairJudge(template)
+        self._judge = PairJudge(reading.template, reading.bos_token_id, reading.decode)
         self._count = 0
 
     def feed(self, request: Request) -> Finding | None:

@@ -112,6 +112,8 @@ class PairJudge:
         lost = Loss(current.count(pair.lost), max(1, current.count(pair.now)))
         if place is not None and not is_branch(previous, current, place):
             return self._body_as_rendered(Break(previous, current, place, scope, profile, Layer.RENDERED), pair, lost)
+        if place is not None and pair.char >= place.common_chars:
+            return None  # the branch alone is what differs
         if pair.now.startswith(pair.was[: pair.generation_start]) and pair.char >= min(len(pair.was), len(pair.now)):
             return None
         for rule in RENDERED_RULES:

@@ -75,7 +75,7 @@ async def _start(
 ) -> _Running:
     """Bring up the engine and, while it loads, the front."""
     source = await asyncio.to_thread(resolve_model, config.engine.model, None, progress)
-    engine = EngineClient(_with_disk_path(config), progress, config.limits)
+    engine = EngineClient(_with_folders(config), progress, config.limits)
     stack.push_async_callback(engine.close)
     loading = asyncio.ensure_future(engine.start())
     stack.callback(loading.cancel)
@@ -93,11 +93,14 @@ def _import_front() -> Callable[..., Coroutine[Any, Any, Front]]:
     return start_front
 
 
-def _with_disk_path(config: ServerConfig) -> EngineConfig:
-    """The engine's part, with the disk tier beside the sessions unless it was put elsewhere."""
-    if config.engine.disk_path:
-        return config.engine
-    return msgspec.structs.replace(config.engine, disk_path=str(config.server.data_dir / "kv"))
+def _with_folders(config: ServerConfig) -> EngineConfig:
+    """The engine's part, with its folders beside the sessions unless they were put elsewhere."""
+    folder = config.server.data_dir
+    return msgspec.structs.replace(
+        config.engine,
+        disk_path=config.engine.disk_path or str(folder / "kv"),
+        speculation_path=config.engine.speculation_path or str(folder / "speculation"),
+    )
 
 
 def open_access(config: ServerConfig, clock: Callable[[], float]) -> Access:

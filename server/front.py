@@ -24,9 +24,7 @@ from .identity.access import Access
 from .identity.certificates import Certificates
 from .identity.reload import CertificateWatch
 from .model.source import ModelSource
-from .observe.observatory import Observatory
-from .observe.spans import open_spans
-from .observe.trace_log import open_trace_log
+from .observe.opening import open_observatory
 from .rpc.rpc_server import RpcServer
 from .text.chat_template import ChatTemplate
 from .text.tokenizer import Tokenizer
@@ -69,15 +67,7 @@ async def start_front(
     store = await asyncio.to_thread(SessionStore, config.server.data_dir)
     stack.callback(store.close)
     served = served_name(config, source)
-    observatory = Observatory(
-        config.observe,
-        model=served.name,
-        template=template.source,
-        trace_log=open_trace_log(config.observe, tokenizer, served.name),
-        spans=open_spans(config.observe.otlp_endpoint, served.name, installed_version())
-        if config.observe.otlp_endpoint
-        else None,
-    )
+    observatory = open_observatory(config.observe, served.name, installed_version(), tokenizer, template)
     stack.callback(observatory.close)
     engine.listen(observatory)
     manager = SessionManager(

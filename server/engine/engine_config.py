@@ -99,6 +99,12 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     speculation_memory_bytes: Annotated[
         int, Meta(ge=0, description="memory for the texts that guesses come from, at most")
     ] = 64 * 2**20
+    speculation_path: Annotated[
+        str, Meta(description="folder of what turns said, to guess from; by default speculation in the data folder")
+    ] = ""
+    draft_model: Annotated[
+        str, Meta(description="a smaller model of the same tokenizer that guesses where texts do not; empty: none")
+    ] = ""
     watchdog_s: Annotated[
         float,
         Meta(ge=0, description="an engine that says nothing for so many seconds is killed and replaced; 0: never"),

@@ -41,7 +41,7 @@ from .messages import (
     ToEngine,
     TurnOutputs,
 )
-from .speculation.setup import open_drafter
+from .speculation.setup import open_draft_model, open_drafter
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
@@ -123,6 +123,7 @@ class EngineProcess:
             )
             tiers = TierSetup(partial(open_lower_tiers, config), kept.calibrate, kept.keep)
         torch.set_num_threads(1)  # the kernels have threads of their own; torch's pool would spin beside them
+        small = open_draft_model(config, model.config.vocab_size, device, self._report)
         core = EngineCore(
             config,
             model.model,
@@ -131,7 +132,7 @@ class EngineProcess:
             model.fingerprint,
             tiers,
             self._report,
-            partial(open_drafter, config),
+            partial(open_drafter, config, model.fingerprint, small),
             partial(_vocabulary, source, model.config.vocab_size),
         )
         self._send(

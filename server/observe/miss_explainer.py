@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...prompt_lint.findings import Finding
-from ...prompt_lint.live import LiveDiagnosis
-from ...prompt_lint.rendering import ChatTemplate
+from ...prompt_lint.live import LiveDiagnosis, PromptReading
 from ...prompt_lint.request import Request, shape_of
 
 logger = logging.getLogger(__name__)
@@ -33,7 +32,7 @@ class Question:
 
     turn_id: str
     tenant: str
-    conversation: str | None
+    lineage: str | None
     content: Callable[[], dict[str, Any]]
     finding: Finding | None = None
     done: threading.Event = field(default_factory=threading.Event)
@@ -42,8 +41,8 @@ class Question:
 class MissExplainer:
     """Owns the thread, and what it remembers of each tenant's requests."""
 
-    def __init__(self, template: ChatTemplate | None = None) -> None:
-        self._template = template
+    def __init__(self, reading: PromptReading | None = None) -> None:
+        self._reading = reading if reading is not None else PromptReading()
         self._tenants: OrderedDict[str, LiveDiagnosis] = OrderedDict()
         self._waiting: queue.Queue[Question | None] = queue.Queue(MAX_WAITING)
         self.num_dropped = 0
@@ -59,6 +58,12 @@ class MissExplainer:
             self.num_dropped += 1
             return False
         return True
+
+    def settle(self, timeout_s: float) -> None:
+        """Wait until all that was asked before is explained. For tests."""
+        last = Question("", "", None, dict)
+        self._waiting.put(last)
+        last.done.wait(timeout_s)
 
     def close(self) -> None:
         """Drop what waits, and end the thread."""
@@ -84,13 +89,13 @@ class MissExplainer:
         shape = shape_of(body)
         if shape is None:
             return None
-        request = Request(body, shape, session=question.conversation)
+        request = Request(body, shape, session=question.lineage)
         return self._of_tenant(question.tenant).feed(request)
 
     def _of_tenant(self, tenant: str) -> LiveDiagnosis:
         if tenant not in self._tenants:
             self._tenants[tenant] = LiveDiagnosis(
-                kept_chars=KEPT_CHARS, kept_requests=KEPT_REQUESTS, template=self._template
+                kept_chars=KEPT_CHARS, kept_requests=KEPT_REQUESTS, reading=self._reading
             )
         self._tenants.move_to_end(tenant)
         if len(self._tenants) > MAX_TENANTS:

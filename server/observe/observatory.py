@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ...prompt_lint.rendering import ChatTemplate
+from ...prompt_lint.live import PromptReading
 from ...sessions.manager.requests import Miss
 from ..engine.messages import AdmittedTurn, SubmitTurn, TurnUsage
 from ..engine.turn_watch import TurnWatch
@@ -59,7 +59,7 @@ class _Clocks:
 class Observatory:
     """Alone keeps what is observed. One asyncio loop tells it and asks it; nothing here waits.
 
-    ``template``: the source of the served model's chat template, for misses that only the rendered prompt shows.
+    ``reading``: how the served model's prompts are made, for misses that only the rendered prompt or its tokens show.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Observatory:
         config: ObserveConfig | None = None,
         *,
         model: str = "",
-        template: str | None = None,
+        reading: PromptReading | None = None,
         trace_log: TraceLog | None = None,
         spans: RecordSink | None = None,
         wall_clock: Callable[[], float] = time.time,
@@ -81,7 +81,7 @@ class Observatory:
         self.timelines = Timelines()
         self.misses = MissLog()
         self.kv_events = KvEventLog(self.timelines.moved)
-        self.explainer = MissExplainer(ChatTemplate(template) if template else None)
+        self.explainer = MissExplainer(reading)
         self.trace_log = trace_log
         self._sinks: list[RecordSink] = [sink for sink in (trace_log, spans) if sink is not None]
         self.num_late = 0  # turns that ended before they were explained
@@ -110,9 +110,9 @@ class Observatory:
 
     # -- told by the session manager ------------------------------------------------------------------------------
 
-    def asked(self, turn: SubmitTurn, conversation: str, content: Callable[[], dict[str, Any]]) -> None:
+    def asked(self, turn: SubmitTurn, conversation: str, lineage: str, content: Callable[[], dict[str, Any]]) -> None:
         """See ``TurnObserver``."""
-        question = Question(turn.turn_id, turn.tenant, conversation or None, content)
+        question = Question(turn.turn_id, turn.tenant, lineage or None, content)
         asked = self.explainer.ask(question)
         self._open[turn.turn_id] = _OpenTurn(
             turn, conversation, self._clocks.wall(), content, question if asked else None

@@ -9,6 +9,9 @@ from msgspec import Meta
 
 from ..engine.grammar import Grammar, GrammarKind
 
+# Where JSON allows whitespace, so much of it (a regular expression): small models otherwise get lost in it.
+WHITESPACE = r"[\x20\x0A\x0D\x09]{1,40}"
+
 
 class GrammarConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Limits of what clients may ask answers to look like."""

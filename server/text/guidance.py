@@ -11,13 +11,11 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from ...sessions.errors import RequestError
 from ..engine.grammar import Grammar, GrammarKind
+from .grammar_config import WHITESPACE
 from .grammar_vocabulary import GrammarVocabulary
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
-
-# At each place where JSON allows whitespace, so much of it: small models otherwise get lost in it.
-_WHITESPACE = r"[\x20\x0A\x0D\x09]{1,40}"
 
 
 def parser_limits() -> llguidance.LLParserLimits:
@@ -53,7 +51,7 @@ def guidance_text(grammar: Grammar) -> str:
 
 
 def _json_schema(text: str) -> str:
-    defaults: JsonCompileOptions = {} if _says_whitespace(text) else {"whitespace_pattern": _WHITESPACE}
+    defaults: JsonCompileOptions = {} if _says_whitespace(text) else {"whitespace_pattern": WHITESPACE}
     try:
         return llguidance.LLMatcher.grammar_from_json_schema(text, defaults=defaults)
     except ValueError as error:

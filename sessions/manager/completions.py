@@ -111,7 +111,9 @@ class Completions:
         self, request: CompletionRequest, keys: ConversationKeys, prompt: _Prompt
     ) -> AsyncGenerator[CompletionEvent, None]:
         run = await self._run(request, prompt, TurnTerms(tools=request.tools, logged_tokens=prompt.logged_tokens))
-        self._turns.observer.asked(run.turn, prompt.conversation, partial(content_of_request, request))
+        self._turns.observer.asked(
+            run.turn, prompt.conversation, request.client_session, partial(content_of_request, request)
+        )
         yield TurnBegun(session_id="", prompt_tokens=len(prompt.token_ids))
         async with aclosing(run.deltas()) as deltas:
             async for delta in deltas:
@@ -157,7 +159,9 @@ class Completions:
             owner=held.session.session_id,
         )
         run = await self._run(request, prompt, terms)
-        self._turns.observer.asked(run.turn, held.session.session_id, partial(content_of_request, request))
+        self._turns.observer.asked(
+            run.turn, held.session.session_id, request.client_session, partial(content_of_request, request)
+        )
         yield TurnBegun(session_id=held.session.session_id, prompt_tokens=len(prompt.token_ids))
         try:
             async with aclosing(run.deltas()) as deltas:
@@ -171,6 +175,8 @@ class Completions:
 
     async def _run(self, request: CompletionRequest, prompt: _Prompt, terms: TurnTerms) -> TurnRun:
         bound = await self._turns.with_required_calls(prompt.token_ids, request, request.tools)
+        if prompt.key is not None:
+            bound = await self._turns.with_thought(prompt.token_ids, bound)
         reading = (
             self._turns.plain_reading(bound)
             if prompt.key is None

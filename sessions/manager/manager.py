@@ -336,6 +336,8 @@ class SessionManager:
         log = await self._continued(request, session)
         prompt = await self._turns.prompt(session, log, request)
         bound = await self._turns.with_required_calls(prompt.token_ids, request, session.tools)
+        if prompt.in_chat:
+            bound = await self._turns.with_thought(prompt.token_ids, bound)
         reading = (
             self._turns.message_reading(prompt.token_ids, bound, session.tools)
             if prompt.in_chat
@@ -345,7 +347,8 @@ class SessionManager:
         try:
             run = self._turns.run(prompt.token_ids, bound, reading, terms)
             observer = self._turns.observer
-            observer.asked(run.turn, session.session_id, partial(content_of_session, session, log, prompt.entry))
+            content = partial(content_of_session, session, log, prompt.entry)
+            observer.asked(run.turn, session.session_id, session.session_id, content)
             try:
                 async with aclosing(run.deltas()) as deltas:
                     async for delta in deltas:

@@ -85,10 +85,11 @@ class TurnEngine(TurnRunner, EngineCache, Protocol):
 class TurnObserver(Protocol):
     """Who hears of turns. It never raises and never waits."""
 
-    def asked(self, turn: SubmitTurn, conversation: str, content: Callable[[], dict[str, Any]]) -> None:
+    def asked(self, turn: SubmitTurn, conversation: str, lineage: str, content: Callable[[], dict[str, Any]]) -> None:
         """A turn is about to be sent to the engine.
 
         ``conversation``: the session's id, or a name for the conversation of a turn without one; may be empty.
+        ``lineage``: whose requests this one goes on from, as the client says; empty: to be found by what they say.
         ``content``: makes the request's body, in OpenAI's shape or that of the endpoint that was asked; may be called
         once, from any thread.
         """
@@ -106,7 +107,7 @@ class TurnObserver(Protocol):
 class Unobserved:
     """Nobody listens."""
 
-    def asked(self, turn: SubmitTurn, conversation: str, content: Callable[[], dict[str, Any]]) -> None:
+    def asked(self, turn: SubmitTurn, conversation: str, lineage: str, content: Callable[[], dict[str, Any]]) -> None:
         """See ``TurnObserver``."""
 
     def miss_of(self, turn_id: str) -> Miss | None:

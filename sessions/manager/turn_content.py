@@ -15,7 +15,7 @@ Body = dict[str, Any]
 
 def content_of_request(request: CompletionRequest) -> Body:
     """The body as it was sent; of a request that came otherwise, one that says the same."""
-    if request.sent_body:
+    if request.sent_body and not isinstance(request.prompt, TokenIdsInput):
         return msgspec.json.decode(request.sent_body, type=dict[str, Any])
     body: Body = {"model": request.model} if request.model else {}
     match request.prompt:

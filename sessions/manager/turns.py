@@ -22,9 +22,10 @@ from ...server.text.chat_template import ChatTemplate
 from ...server.text.grammar_checker import GrammarChecker
 from ...server.text.grammar_config import GrammarConfig
 from ...server.text.reasoning import ReasoningSplitter, opens_reasoning
+from ...server.text.thoughtful_grammar import after_thought
 from ...server.text.tokenizer import Tokenizer
 from ...server.text.tool_calls import CallNumbers, ToolCallParser
-from ...server.text.tool_calls.grammar import arguments_schema
+from ...server.text.tool_calls.grammar import Thought, arguments_schema
 from ..errors import EngineError, RequestError
 from ..messages import Tool
 from ..session import EntryKind, ModelIdentity, NewEntry, Session, SessionLog
@@ -186,6 +187,21 @@ class Turns:
         )
         await self.check_grammar(calls, "tools")
         sampling = msgspec.structs.replace(request.sampling, grammar=calls)
+        return msgspec.structs.replace(request, sampling=sampling)
+
+    async def with_thought(self, token_ids: list[int], request: _TurnRequest) -> _TurnRequest:
+        """The request of a message: a grammar of the caller's holds behind the reasoning of a model that reasons.
+
+        Raises:
+            RequestError: the grammar cannot be used.
+        """
+        tags, grammar = self.format.tags, request.sampling.grammar
+        if tags is None or grammar is None or request.tool_choice.mode is ToolChoiceMode.REQUIRED:
+            return request
+        thought = Thought(tags, self._opens_reasoning(token_ids))
+        thoughtful = after_thought(grammar, thought, self._special_token)
+        await self.check_grammar(thoughtful, "grammar")
+        sampling = msgspec.structs.replace(request.sampling, grammar=thoughtful)
         return msgspec.structs.replace(request, sampling=sampling)
 
     def plain_reading(self, request: GenerateRequest | CompletionRequest) -> AnswerReading:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from server_process import ServerProcess
+from server_process import ROOT, ServerProcess
 
 from sessile.server.client import (
     AsyncSession,
@@ -103,3 +107,27 @@ async def test_an_exported_session_goes_on_elsewhere(
         file.write_bytes(damaged)
         with pytest.raises(RequestError, match="byte"):
             await there.import_session(file)
+
+
+def test_the_example_of_a_tool_loop(servers: tuple[ServerProcess, ServerProcess]) -> None:
+    """docs/sessions.md shows it; each turn computes what is new and nothing else."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "tool_loop.py"), servers[0].grpc_target],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / ".import-root")},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    first, call, second, answer = done.stdout.splitlines()
+    shown = (ROOT / "docs" / "sessions.md").read_text()
+    assert call in shown
+    assert answer in shown
+    _, prompt, _ = numbers_in(first)
+    turn, longer, computed = numbers_in(second)
+    assert turn == 2
+    assert computed < longer - prompt + 5  # what is new, and the last token, which never was an input
+
+
+def numbers_in(line: str) -> list[int]:
+    return [int(number) for number in re.findall(r"[0-9]+", line)]

@@ -116,7 +116,7 @@ class MadeUpMorning:
             turn_id=str(self._numbers), token_ids=list(range(prompt)), sampling=SamplingParams(),
             tenant=chance.choice(["", "acme"]), owner=name,
         )  # fmt: skip
-        self.observatory.asked(turn, name, dict)
+        self.observatory.asked(turn, name, "", dict)
         self.observatory.turn_started(turn)
         missed = MissedTokens(evicted=evicted)
         self.observatory.turn_admitted(

@@ -21,7 +21,7 @@ MISSED = MissedTokens(evicted=40)
 
 def run_turn(observatory: Observatory, turn_id: str, tenant: str = "", conversation: str = "s1") -> None:
     turn = SubmitTurn(turn_id=turn_id, token_ids=list(range(100)), sampling=SamplingParams(), tenant=tenant)
-    observatory.asked(turn, conversation, dict)
+    observatory.asked(turn, conversation, "", dict)
     observatory.turn_started(turn)
     observatory.turn_admitted(
         AdmittedTurn(turn_id=turn_id, tokens_by_source=SOURCES, reusable_tokens=70, missed=MISSED)

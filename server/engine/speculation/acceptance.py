@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
+
 from .proposal import Agreement, Proposal, Source
 
 _BUCKET_ENDS = (1, 2, 3, 4, 6, 9, 15)  # of match lengths; the last bucket has no end
 _NUM_BUCKETS = len(_BUCKET_ENDS) + 1
-_BUCKETS = [sum(length > end for end in _BUCKET_ENDS) for length in range(65)]
+_LENGTHS = 128  # of matches, and of guesses behind them
+_BUCKETS = [sum(length > end for end in _BUCKET_ENDS) for length in range(_LENGTHS)]
+_NUM_AGREEMENTS = len(Agreement)
 # Right first tokens, by how the places agree and how long they match, as measured on agents' outputs: a start that what
 # happens soon outweighs.
 _PRIORS = {
@@ -34,12 +39,12 @@ class Acceptance:
                 for priors in (_PRIORS[agreement], _PRIOR_OF_FURTHER):
                     self._tries += [_PRIOR_WEIGHT] * _NUM_BUCKETS
                     self._hits += [_PRIOR_WEIGHT * prior for prior in priors]
-        self._curves: dict[int, list[float]] = {}
+        self._curves: dict[int, npt.NDArray[np.float64]] = {}
         self._observed = 0
 
-    def curve(self, proposal: Proposal) -> list[float]:
-        """For each place in a guess like this one the probability that all tokens up to it are right."""
-        key = _class(proposal, 0) * 128 + min(proposal.match_length, 64)
+    def curve(self, proposal: Proposal) -> npt.NDArray[np.float64]:
+        """For each place in a guess like this one the probability that all tokens up to it are right, [longest]."""
+        key = (proposal.source * _NUM_AGREEMENTS + proposal.agreement) * _LENGTHS + proposal.match_length
         curve = self._curves.get(key)
         if curve is None:
             curve = self._curves[key] = self._compute(proposal)
@@ -57,16 +62,15 @@ class Acceptance:
         if self._observed % _REFRESH == 0:
             self._curves.clear()
 
-    def _compute(self, proposal: Proposal) -> list[float]:
+    def _compute(self, proposal: Proposal) -> npt.NDArray[np.float64]:
         curve, probability = [], 1.0
         for index in range(self._longest):
             place = _class(proposal, index)
             probability *= self._hits[place] / self._tries[place]
             curve.append(probability)
-        return curve
+        return np.array(curve)
 
 
 def _class(proposal: Proposal, index: int) -> int:
-    bucket = _BUCKETS[min(proposal.match_length + index, 64)]
-    kind = (proposal.source * len(Agreement) + proposal.agreement) * 2 + (index > 0)
-    return kind * _NUM_BUCKETS + bucket
+    kind = (proposal.source * _NUM_AGREEMENTS + proposal.agreement) * 2 + (index > 0)
+    return kind * _NUM_BUCKETS + _BUCKETS[proposal.match_length + index]

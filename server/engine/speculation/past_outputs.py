@@ -7,6 +7,7 @@ from collections import OrderedDict
 import numpy as np
 import numpy.typing as npt
 
+from .output_log import OutputLog, Said
 from .suffix_index import BORDER, SuffixIndex
 
 _Key = tuple[str, str]
@@ -19,13 +20,16 @@ class PastOutputs:
     by the time that a guess saves.
 
     A text that has its share of ``most_bytes`` loses its older half; when all together have too much, the one that was
-    used least recently goes.
+    used least recently goes. ``log`` keeps them over restarts; None: nothing does.
     """
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, log: OutputLog | None = None) -> None:
         self._most_bytes = most_bytes
+        self._log = log
         self._most_tokens = max(64, int(most_bytes * _SHARE_OF_ONE) // _MOST_BYTES_A_TOKEN)
         self._texts: OrderedDict[_Key, SuffixIndex] = OrderedDict()
+        for said in [] if log is None else log.read():
+            self._remember((said.salt, said.schema), said.token_ids)
 
     @property
     def num_bytes(self) -> int:
@@ -39,9 +43,28 @@ class PastOutputs:
         """What was said, as one text with borders between turns."""
         return self._texts.get((salt, schema))
 
+    @property
+    def num_damaged_files(self) -> int:
+        return 0 if self._log is None else self._log.num_damaged
+
+    def add_for_now(self, salt: str, schema: str, token_ids: npt.NDArray[np.int32]) -> None:
+        """Remember what a turn said that is to leave nothing behind: not over a restart."""
+        self._remember((salt, schema), token_ids)
+
     def add(self, salt: str, schema: str, token_ids: npt.NDArray[np.int32]) -> None:
         """Remember what a turn said."""
-        key = salt, schema
+        self._remember((salt, schema), token_ids)
+        if self._log is not None:
+            self._log.append(Said(salt, schema, token_ids.astype("<i4").tobytes()))
+            if self._log.is_full:
+                self._log.rewrite(self._all())
+
+    def close(self) -> None:
+        """Nothing else is called afterwards."""
+        if self._log is not None:
+            self._log.close()
+
+    def _remember(self, key: _Key, token_ids: npt.NDArray[np.int32]) -> None:
         text = self._texts.get(key)
         if text is None:
             text = self._texts[key] = SuffixIndex()
@@ -52,12 +75,12 @@ class PastOutputs:
         while len(self._texts) > 1 and self.num_bytes > self._most_bytes:
             self._texts.popitem(last=False)
 
-    def close(self) -> None:
-        """Nothing else is called afterwards."""
-
-    def texts(self) -> list[tuple[_Key, npt.NDArray[np.int32]]]:
-        """All of them, the least recently used first."""
-        return [(key, text.token_ids) for key, text in self._texts.items()]
+    def _all(self) -> list[Said]:
+        """All that is remembered, the least recently used first; a text of several turns as one."""
+        return [
+            Said(salt, schema, text.token_ids[:-1].astype("<i4").tobytes())
+            for (salt, schema), text in self._texts.items()
+        ]
 
 
 def _newer_half(text: SuffixIndex) -> SuffixIndex:

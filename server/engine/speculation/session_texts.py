@@ -13,6 +13,7 @@ from .suffix_index import SuffixIndex
 _KEY_TOKENS = 32
 _MOST_TO_CUT = 256  # a text whose end is another one is cut there; further back indexing it anew is as cheap
 _SPARE_TOKENS = 64
+_TOKENS_A_STEP = 4096  # some hundred microseconds
 
 _Key = tuple[str, bytes]
 
@@ -28,19 +29,31 @@ class SessionTexts:
         self._running: dict[Sequence, SuffixIndex] = {}
         self._kept: OrderedDict[_Key, list[SuffixIndex]] = OrderedDict()
         self._kept_bytes = 0
+        self._room = _TOKENS_A_STEP
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(text.num_tokens for text in self._all())
 
     @property
     def num_bytes(self) -> int:
         return self._kept_bytes + sum(text.num_bytes for text in self._running.values())
 
-    def text_of(self, sequence: Sequence) -> SuffixIndex:
-        """The text of ``sequence`` so far."""
+    def begin_step(self) -> None:
+        """A step begins: so and so many tokens are indexed in it at most, that it need not wait for long."""
+        self._room = _TOKENS_A_STEP
+
+    def text_of(self, sequence: Sequence) -> SuffixIndex | None:
+        """The text of ``sequence`` so far; None while it is not indexed to its end."""
         text = self._running.get(sequence)
         if text is None:
             text = self._running[sequence] = self._begin(sequence)
-        if text.num_tokens < sequence.num_tokens:
-            text.extend(sequence.token_ids[text.num_tokens :])
-        return text
+        missing = sequence.num_tokens - text.num_tokens
+        if missing:
+            count = min(missing, self._room)
+            text.extend(sequence.token_ids[text.num_tokens : text.num_tokens + count])
+            self._room -= count
+        return text if text.num_tokens == sequence.num_tokens else None
 
     def ended(self, sequence: Sequence) -> None:
         """Keep the text of ``sequence`` for a turn that begins with it."""
@@ -53,6 +66,9 @@ class SessionTexts:
         while self._kept_bytes > self._most_bytes:
             _, texts = self._kept.popitem(last=False)
             self._kept_bytes -= sum(text.num_bytes for text in texts)
+
+    def _all(self) -> list[SuffixIndex]:
+        return [*self._running.values(), *(text for texts in self._kept.values() for text in texts)]
 
     def _begin(self, sequence: Sequence) -> SuffixIndex:
         tokens = sequence.token_ids

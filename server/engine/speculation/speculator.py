@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ..messages import DraftCounters
 from ..sequence import Sequence
@@ -20,6 +22,9 @@ _DOUBT = 3.0  # tries for which a turn is taken for an average one
 _MOST_TRUST = 1.25
 _REST_AFTER = 8  # steps in which nothing paid; then a step is looked at now and then
 _LONGEST_REST = 16
+_MOST_GUESSING_S = 0.5e-3  # in a step
+_LEAST_ASKS = 8
+_ASK_FADE = 0.05
 
 
 class _Turn:
@@ -71,18 +76,24 @@ class Speculator:
         self._counts = {source: _Counts() for source in Source}
         self._idle_steps = 0
         self._steps = 0
+        self._ask_s = _MOST_GUESSING_S / _LEAST_ASKS  # of guessing for one turn, recently
 
     def draft(self, requests: list[DraftRequest], budget: int) -> list[Branches]:
         """See ``Drafter``."""
         self._steps += 1
+        branches: list[Branches] = [()] * len(requests)
         if self._steps % self._rest:
-            return [()] * len(requests)
-        asks = [Ask(request.sequence, min(request.most, self._longest)) for request in requests]
-        proposals = self._proposer.propose(asks)
-        for request, found in zip(requests, proposals, strict=True):
-            self._await_outcome(request.sequence, found)
-        branches = self._choose(asks, proposals, min(budget, self._longest * len(requests)))
-        self._idle_steps = 0 if any(branches) else self._idle_steps + 1
+            return branches
+        started = time.perf_counter()
+        places = self._places(requests)
+        asks = [Ask(requests[place].sequence, min(requests[place].most, self._longest)) for place in places]
+        for ask, found in zip(asks, self._proposer.propose(asks), strict=True):
+            self._await_outcome(ask.sequence, found)
+        chosen = self._choose(asks, len(requests), min(budget, self._longest * len(requests)))
+        for place, guesses in zip(places, chosen, strict=True):
+            branches[place] = guesses
+        self._idle_steps = 0 if any(chosen) else self._idle_steps + 1
+        self._ask_s += _ASK_FADE * ((time.perf_counter() - started) / len(asks) - self._ask_s)
         return branches
 
     def verified(self, sequence: Sequence, verified: list[VerifiedDraft]) -> None:
@@ -95,7 +106,7 @@ class Speculator:
         for number, proposal in enumerate(pending):
             right = _num_equal(proposal.token_ids, came)
             if number == 0:
-                turn.note(self._acceptance.curve(proposal)[0], right > 0)
+                turn.note(float(self._acceptance.curve(proposal)[0]), right > 0)
             self._acceptance.observe(proposal, right, len(came))
             for draft in verified:
                 if draft.token_ids[0] == proposal.token_ids[0]:
@@ -126,41 +137,60 @@ class Speculator:
         """Of so many steps one is looked at."""
         return 1 if self._idle_steps < _REST_AFTER else min(_LONGEST_REST, self._idle_steps // _REST_AFTER + 1)
 
+    def _places(self, requests: list[DraftRequest]) -> list[int]:
+        """Which of ``requests`` to guess for: as many as there is time for. First the turns whose guesses were right
+        most often; a quarter of the places goes round."""
+        most = max(_LEAST_ASKS, int(_MOST_GUESSING_S / self._ask_s))
+        if len(requests) <= most:
+            return list(range(len(requests)))
+        hits = [self._turns.setdefault(request.sequence, _Turn()).hits for request in requests]
+        best = sorted(range(len(requests)), key=hits.__getitem__, reverse=True)
+        sure, rest = best[: most - most // 4], best[most - most // 4 :]
+        return sorted([*sure, *(rest[(self._steps + i * len(rest) // most) % len(rest)] for i in range(most // 4))])
+
     def _await_outcome(self, sequence: Sequence, proposals: list[Proposal]) -> None:
         turn = self._turns.get(sequence)
         if turn is None:
             turn = self._turns[sequence] = _Turn()
         turn.pending, turn.start = [p for p in proposals if p.token_ids], sequence.num_tokens
 
-    def _choose(self, asks: list[Ask], proposals: list[list[Proposal]], budget: int) -> list[Branches]:
-        """What of ``proposals`` to verify."""
-        owners, worths = [], []
+    def _choose(self, asks: list[Ask], turns: int, budget: int) -> list[Branches]:
+        """What to verify of the guesses for ``asks``, in a step of ``turns``."""
+        owners: list[tuple[int, Proposal]] = []
+        curves, trusts, counts = [], [], []
         for index, ask in enumerate(asks):
             turn = self._turns[ask.sequence]
             for proposal in turn.pending:
                 owners.append((index, proposal))
-                worths.append(self._worth(proposal, ask.most, turn.trust))
+                curves.append(self._acceptance.curve(proposal))
+                trusts.append(turn.trust)
+                counts.append(min(len(proposal.token_ids), ask.most))
         branches: list[Branches] = [()] * len(asks)
-        if owners:
-            chosen = self._length.choose(np.array(worths), len(asks), budget).tolist()
-            for (index, proposal), rows in zip(owners, chosen, strict=True):
-                first = not branches[index] and proposal.agreement is not Agreement.SECOND
-                length = rows if first else rows - 1
-                if length > 0 and (first or branches[index]):
-                    branches[index] = (*branches[index], tuple(proposal.token_ids[:length]))
+        if not owners:
+            return branches
+        worth = np.minimum(np.array(curves) * np.array(trusts)[:, None], 1.0)
+        worth[np.arange(self._longest) >= np.array(counts)[:, None]] = 0.0
+        is_second = np.array([proposal.agreement is Agreement.SECOND for _, proposal in owners])
+        chosen = self._length.choose(_by_row(worth, is_second), turns, budget).tolist()
+        for (index, proposal), rows, second in zip(owners, chosen, is_second.tolist(), strict=True):
+            length = rows - 1 if second else rows
+            if length > 0 and bool(branches[index]) == second:
+                branches[index] = (*branches[index], tuple(proposal.token_ids[:length]))
         return branches
 
-    def _worth(self, proposal: Proposal, most: int, trust: float) -> list[float]:
-        """Tokens that each row for ``proposal`` is expected to bring, [longest + 1]; never more than the row before.
 
-        A second guess takes a row for the token before it too: that row and the first draft's share what it brings.
-        """
-        count = min(len(proposal.token_ids), most)
-        worth = [min(1.0, trust * p) for p in self._acceptance.curve(proposal)[:count]]
-        if proposal.agreement is Agreement.SECOND and worth:
-            half = (worth[0] + sum(worth[1:3])) / 4 if len(worth) > 2 else worth[0] / 2
-            worth = [half, half, *(min(half, w) for w in worth[1:])]
-        return worth + [0.0] * (self._longest + 1 - len(worth))
+def _by_row(worth: npt.NDArray[np.float64], is_second: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """What each row of logits is expected to bring, [guesses, longest + 1], from what each draft is.
+
+    A second guess takes a row for the token before it too: that row and the first draft's share what they bring.
+    """
+    rows = np.zeros((worth.shape[0], worth.shape[1] + 1))
+    rows[:, :-1] = worth
+    if is_second.any():
+        seconds = worth[is_second]
+        half = seconds[:, :1] / 2
+        rows[is_second] = np.concatenate([half, half, np.minimum(seconds[:, 1:], half)], axis=1)
+    return rows
 
 
 def _num_equal(guess: Many[int], came: list[int]) -> int:

@@ -34,6 +34,10 @@ class StepCost:
         """Seconds of a step of 0 .. most_rows rows, [most_rows + 1], never falling; but for a common factor."""
         return self._curve
 
+    def seconds(self, rows: int) -> float:
+        """Of a step of ``rows``, as steps are now."""
+        return float(self._curve[min(rows, self._rows[-1])]) * self._factor
+
     def observe(self, rows: int, seconds: float) -> None:
         """A step of ``rows`` took ``seconds``."""
         at = bisect.bisect_left(self._rows, rows)

@@ -6,7 +6,6 @@ Matches of any length are taken, the longer first, and of several continuations 
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -15,20 +14,19 @@ from ..sequence import Sequence
 from .past_outputs import PastOutputs
 from .proposal import Agreement, Ask, Proposal, Source
 from .session_texts import SessionTexts
-from .suffix_index import BORDER, LONGEST, NOWHERE, Place, SuffixIndex
+from .suffix_index import BORDER, LONGEST, NOWHERE, SuffixIndex
 
 _LEAD_TOKENS = 4  # of the prompt, kept before what a turn said: how it began can be guessed then
-_AFTER_ONE_TOKEN = 3  # tokens guessed from one that agrees
+_AFTER_ONE_TOKEN = 3  # tokens guessed from one that agrees, or as a second guess
+_MATCH_FOR_SECOND = 6  # behind longer ones a second guess is right too seldom
 
 
 class _Found(NamedTuple):
-    place: Place
+    """A place that a continuation can be read at."""
+
+    at: int
     source: Source
     text: SuffixIndex
-
-    @property
-    def next_token(self) -> int:
-        return self.text.token(self.place.at)
 
 
 class NgramProposer:
@@ -40,6 +38,7 @@ class NgramProposer:
 
     def propose(self, asks: list[Ask]) -> list[list[Proposal]]:
         """See ``Proposer``."""
+        self._texts.begin_step()
         return [self._propose(ask) for ask in asks]
 
     def ended(self, sequence: Sequence) -> None:
@@ -51,6 +50,8 @@ class NgramProposer:
 
     def _propose(self, ask: Ask) -> list[Proposal]:
         text = self._texts.text_of(ask.sequence)
+        if text is None:
+            return []
         places = text.find(text.view, text.num_tokens, self._longest)
         if not places:
             return []
@@ -68,6 +69,7 @@ class SuffixProposer:
 
     def propose(self, asks: list[Ask]) -> list[list[Proposal]]:
         """See ``Proposer``."""
+        self._texts.begin_step()
         return [self._propose(ask) for ask in asks]
 
     def ended(self, sequence: Sequence) -> None:
@@ -76,7 +78,8 @@ class SuffixProposer:
         self._expected.pop(sequence, None)
         if sequence.num_output_tokens > 1:
             said = sequence.token_ids[max(0, sequence.num_prompt_tokens - _LEAD_TOKENS) :]
-            self._outputs.add(sequence.turn.cache_salt, sequence.turn.tool_schema, said)
+            remember = self._outputs.add if sequence.turn.persist else self._outputs.add_for_now
+            remember(sequence.turn.cache_salt, sequence.turn.tool_schema, said)
 
     def close(self) -> None:
         """See ``Proposer``."""
@@ -84,14 +87,19 @@ class SuffixProposer:
 
     def _propose(self, ask: Ask) -> list[Proposal]:
         text = self._texts.text_of(ask.sequence)
+        if text is None:
+            return []
         others = self._others(ask.sequence)
-        found: list[_Found] = []
+        longest, best, rest = 0, list[_Found](), list[_Found]()
         for source, searched in ((Source.SESSION, text), *others):
-            found += [_Found(place, source, searched) for place in searched.find(text.view, text.num_tokens)]
-            if found and found[-1].place.length == LONGEST:
+            for length, at in searched.find(text.view, text.num_tokens):
+                if length > longest:
+                    longest, best, rest = length, [], best
+                (best if length == longest else rest).append(_Found(at, source, searched))
+            if longest == LONGEST:
                 break
-        if found:
-            return _chosen(found, ask.most)
+        if best:
+            return _chosen(longest, best, rest, ask.most)
         last = text.token(text.num_tokens - 1)
         after_one = [_after_one_token(source, searched, last, ask.most) for source, searched in others]
         return next((proposals for proposals in reversed(after_one) if proposals), [])
@@ -111,24 +119,29 @@ class SuffixProposer:
         return others
 
 
-def _chosen(found: list[_Found], most: int) -> list[Proposal]:
-    """The most frequent continuation of the longest match, and the best one that begins otherwise."""
-    longest = max([f.place.length for f in found])
-    best = [f for f in found if f.place.length == longest]
-    counts = Counter([f.next_token for f in best])
-    token, votes = counts.most_common(1)[0]
-    first = max([f for f in best if f.next_token == token], key=lambda f: f.source)
-    agreement = Agreement.UNANIMOUS if votes == len(best) else Agreement.SPLIT
-    chosen = [_proposal(first, most, agreement if len(best) > 1 else Agreement.SINGLE)]
-    if len(found) > 1:
-        others = [f for f in found if f.next_token not in (token, BORDER)]
-        if others:
-            chosen.append(_proposal(max(others, key=lambda f: f.place.length), most, Agreement.SECOND))
+def _chosen(longest: int, best: list[_Found], rest: list[_Found], most: int) -> list[Proposal]:
+    """The most frequent continuation of ``best``, the places with the longest match, of equal ones the latest; and
+    where that is short, the best continuation that begins otherwise."""
+    first, agreement = best[0], Agreement.SINGLE
+    token = first.text.token(first.at)
+    if len(best) > 1:
+        tokens = [found.text.token(found.at) for found in best]
+        agreement = Agreement.UNANIMOUS
+        if tokens.count(token) != len(tokens):
+            agreement = Agreement.SPLIT
+            token = max(tokens, key=tokens.count)
+        first = max((found for found, after in zip(best, tokens, strict=True) if after == token), key=_source)
+    chosen = [Proposal(first.text.following(first.at, most), first.source, longest, agreement)]
+    if longest <= _MATCH_FOR_SECOND:
+        second = next((f for f in (*best, *rest) if f.text.token(f.at) not in (token, BORDER)), None)
+        if second is not None:
+            tokens = second.text.following(second.at, min(most, _AFTER_ONE_TOKEN))
+            chosen.append(Proposal(tokens, second.source, longest, Agreement.SECOND))
     return chosen
 
 
-def _proposal(found: _Found, most: int, agreement: Agreement) -> Proposal:
-    return Proposal(found.text.following(found.place.at, most), found.source, found.place.length, agreement)
+def _source(found: _Found) -> Source:
+    return found.source
 
 
 def _after_one_token(source: Source, text: SuffixIndex, token_id: int, most: int) -> list[Proposal]:

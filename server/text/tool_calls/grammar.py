@@ -57,7 +57,7 @@ def calls_grammar(
     special: SpecialToken,
 ) -> Grammar:
     """One call of one of ``functions`` (OpenAI's: name and parameters), or with ``several`` one or more."""
-    rules = [f"start: {_thought(thought, special)}{_literal(form.opening, form, special)} calls"]
+    rules = [f"start: {thought_part(thought, special)}{_literal(form.opening, form, special)} calls"]
     rules[0] += f" {_literal(form.closing, form, special)}"
     rules.append(f"calls: call ({_literal(form.between, form, special)} call)*" if several else "calls: call")
     rules.append("call: " + " | ".join(f"call_{index}" for index in range(len(functions))))
@@ -68,7 +68,7 @@ def calls_grammar(
         rules.append(f"call_{index}: {before} arguments_{index} {after}")
         rules.append(f"arguments_{index}: %json {json.dumps(_schema(function))}")
     if thought is not None:
-        rules += _thought_rules(thought.tags, special)
+        rules += thought_rules(thought.tags, special)
     return Grammar(GrammarKind.LARK, "\n".join(rules))
 
 
@@ -82,7 +82,8 @@ def _schema(function: dict[str, Any]) -> dict[str, Any]:
     return {**arguments_schema(function), "x-guidance": _STYLE}
 
 
-def _thought(thought: Thought | None, special: SpecialToken) -> str:
+def thought_part(thought: Thought | None, special: SpecialToken) -> str:
+    """What stands before an answer that may be thought about; needs ``thought_rules``."""
     if thought is None:
         return ""
     if thought.opened:
@@ -90,7 +91,8 @@ def _thought(thought: Thought | None, special: SpecialToken) -> str:
     return f"({_mark(thought.tags.open, special)} thought)? "
 
 
-def _thought_rules(tags: ReasoningTags, special: SpecialToken) -> list[str]:
+def thought_rules(tags: ReasoningTags, special: SpecialToken) -> list[str]:
+    """The rule ``thought``: anything up to the closing tag, and the white space behind it."""
     close = special(tags.close)
     if close is not None:
         return [f"thought: /(.|\\n)*/ <[{close}]> /[\\n ]*/"]

@@ -1,0 +1,1 @@
+"""Benchmarks of speculation: ``python -m sessile.server.engine.speculation.bench --help``."""
