@@ -1,10 +1,11 @@
-"""Measures the linter: a trace of 100 MB, 100,000 lines of Python. `python -m sessile.prompt_lint.bench [FOLDER]`.
+"""Measures the linter: a trace of 100 MB, 100,000 lines of Python. `python -m sessile.prompt_lint.bench`.
 
-Prints CPU and wall seconds and the peak memory of a child process for each. A folder's Python may be given instead.
+Prints CPU and wall seconds, and the peak memory of any child process so far.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 import resource
@@ -12,8 +13,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from importlib import util
 from pathlib import Path
 
 _REQUESTS = 3750
@@ -76,31 +75,49 @@ def measure(command: list[str]) -> tuple[float, float, float]:
     return cpu, wall, after.ru_maxrss / 1024
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m sessile.prompt_lint.bench", description=__doc__)
+    parser.add_argument("folder", nargs="?", help="measure this folder's Python instead of a synthetic one")
+    parser.add_argument("--tokenizer", help="measure the trace once more with this tokenizer")
+    parser.add_argument("--rivals", help="folder with the commands promptcachelint and cachelint, to run beside")
+    given = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        trace, code = folder / "trace.jsonl", folder / "code"
+        trace, bodies, code = folder / "trace.jsonl", folder / "bodies.jsonl", folder / "code"
         code.mkdir()
         write_trace(trace)
         write_code(code)
         ours = [sys.executable, "-m", "sessile.prompt_lint.cli", "check", "--isolated", "--statistics"]
         size = trace.stat().st_size / 1e6
-        _report(f"trace, {size:.0f} MB", lambda: measure([*ours, str(trace)]))
-        given = sys.argv[1] if len(sys.argv) > 1 else str(code)
-        lines = sum(p.read_bytes().count(b"\n") for p in Path(given).rglob("*.py"))
-        _report(f"code, {lines:,} lines", lambda: measure([*ours, given]))
-        if util.find_spec("promptcachelint"):
-            _report(
-                "promptcachelint, same trace", lambda: measure([sys.executable, "-c", _RIVAL, "report", str(trace)])
-            )
+        _report(f"trace, {size:.0f} MB", [*ours, str(trace)])
+        if given.tokenizer:
+            _report("the same with a tokenizer", [*ours, "--tokenizer", given.tokenizer, str(trace)])
+        sources = given.folder or str(code)
+        lines = sum(p.read_bytes().count(b"\n") for p in Path(sources).rglob("*.py"))
+        _report(f"code, {lines:,} lines", [*ours, sources])
+        if given.rivals:
+            programs = Path(given.rivals)
+            records, bodies = _rewritten(trace, folder)
+            _report("promptcachelint, the same trace", [str(programs / "promptcachelint"), "report", str(records)])
+            bare = [str(programs / "cachelint"), "analyze", "--provider", "openai", str(bodies)]
+            _report("cachelint, the same bodies", bare)
 
 
-_RIVAL = "import sys; from promptcachelint.cli import main; sys.exit(main())"
+def _rewritten(trace: Path, folder: Path) -> tuple[Path, Path]:
+    """The trace in the forms that promptcachelint and cachelint read: its own records, and bodies alone."""
+    records, bodies = folder / "records.jsonl", folder / "bodies.jsonl"
+    with trace.open(encoding="utf-8") as lines, records.open("w") as own, bodies.open("w") as bare:
+        for line in lines:
+            record = json.loads(line)
+            body, session, at = record["request"], record["session_id"], record["timestamp"]
+            bare.write(json.dumps(body) + "\n")
+            own.write(json.dumps({"provider": "openai", "body": body, "session_id": session, "at": at}) + "\n")
+    return records, bodies
 
 
-def _report(what: str, run: Callable[[], tuple[float, float, float]]) -> None:
-    cpu, wall, memory = run()
+def _report(what: str, command: list[str]) -> None:
+    cpu, wall, memory = measure(command)
     print(f"{what}: {cpu:.1f} s CPU, {wall:.1f} s wall, peak {memory:.0f} MB")  # noqa: T201
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -75,7 +76,7 @@ def _text_divergence(previous: Prompt, current: Prompt) -> Divergence | None:
     char = common_length(was.text, now.text)
     if char in (len(was.text), len(now.text)):
         return None
-    return Divergence(was.path, char, char, was, now, char // 512, now.path)
+    return Divergence(was.path, char, char, was, now, bisect_right(previous.ends, char), now.path)
 
 
 def _unit_divergence(was_unit: Unit, now_unit: Unit, unit: int, before: int) -> Divergence:

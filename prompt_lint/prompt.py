@@ -14,6 +14,8 @@ from .request import ApiShape, Json, Request
 
 CHARS_PER_TOKEN = 4
 _TEXT_CHUNK = 512
+_MOST_COUNTED = 400_000
+_LONG_UNIT = 2000
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -48,6 +50,11 @@ class Unit:
     def leaves(self) -> list[Leaf]:
         """The unit's scalars in the order in which they were sent."""
         return list(_leaves(self.value, self.path))
+
+    @property
+    def plain(self) -> str:
+        """All scalars in one text."""
+        return self.value if isinstance(self.value, str) else "".join(leaf.text for leaf in self.leaves())
 
     @property
     def text(self) -> str:
@@ -111,6 +118,18 @@ def marker_of(value: Any) -> str | None:
     return None
 
 
+def _pieces(text: str) -> Iterator[str]:
+    """The text in pieces of a few lines. Where it is cut depends on the lines alone, so equal parts are cut alike."""
+    start = position = 0
+    for line in text.splitlines(keepends=True):
+        position += len(line)
+        if len(line) % 8 == 0:
+            yield text[start:position]
+            start = position
+    if start < len(text):
+        yield text[start:]
+
+
 class TokenCounter:
     """Counts tokens with a tokenizer; each distinct unit once."""
 
@@ -122,9 +141,35 @@ class TokenCounter:
         """Tokens of a unit's scalars."""
         known = self._units.get(unit.digest)
         if known is None:
-            text = unit.value if isinstance(unit.value, str) else "".join(leaf.text for leaf in unit.leaves())
-            known = self._units[unit.digest] = self.count(text)
+            text = unit.plain
+            known = self.count(text) if len(text) < _LONG_UNIT else sum(map(self._of_piece, _pieces(text)))
+            self._keep(unit.digest, known)
         return known
+
+    def _of_piece(self, piece: str) -> int:
+        """A long text that differs in a line from one that was seen is not counted all over."""
+        key = hash(piece)
+        known = self._units.get(key)
+        if known is None:
+            known = self.count(piece)
+            self._keep(key, known)
+        return known
+
+    def _keep(self, key: int, tokens: int) -> None:
+        if len(self._units) > _MOST_COUNTED:
+            self._units.clear()
+        self._units[key] = tokens
+
+    def of_part(self, unit: Unit, start: int, end: int) -> int:
+        """Tokens of the characters [start, end) of a unit: counted, or what the shorter rest leaves of the whole."""
+        rest = start + unit.size - end
+        if rest == 0:
+            return self.of_unit(unit)
+        text = unit.plain
+        if rest >= end - start:
+            return self.count(text[start:end])
+        outside = sum(self.count(part) for part in (text[:start], text[end:]) if part)
+        return max(0, self.of_unit(unit) - outside)
 
 
 class Prompt:
@@ -196,7 +241,15 @@ class Prompt:
             return 0
         if self._counter is None or self.request.shape is ApiShape.TOKENS:
             return (end - start) // CHARS_PER_TOKEN
-        return self._counter.count("".join(leaf.text for leaf in self.all_leaves())[start:end])
+        total, position = 0, 0
+        for unit in self.units:
+            first, last = max(0, start - position), min(unit.size, end - position)
+            position += unit.size
+            if last > first:
+                total += self._counter.of_part(unit, first, last)
+            if position >= end:
+                break
+        return total
 
     def all_leaves(self) -> list[Leaf]:
         """Every scalar of the prompt, in prompt order."""
@@ -303,9 +356,16 @@ def _gemini_units(body: Json) -> Iterator[Unit]:
 
 
 def _text_units(path: str, text: str) -> Iterator[Unit]:
-    for start in range(0, len(text), _TEXT_CHUNK):
-        piece = text[start : start + _TEXT_CHUNK]
+    """Pieces of about a chunk, cut before a space, where tokenizers cut too."""
+    start = 0
+    while start < len(text):
+        end = start + _TEXT_CHUNK
+        if end < len(text):
+            space = text.rfind(" ", start + _TEXT_CHUNK // 2, end)
+            end = space if space > 0 else end
+        piece = text[start:end]
         yield Unit(Section.MESSAGES, path, "text", piece, hash(piece), len(piece))
+        start = end
 
 
 def _token_units(body: Json) -> Iterator[Unit]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 import urllib.error
@@ -48,7 +49,7 @@ def _watch_server(urls: list[str], interval: float, rounds: int) -> int:
     done = 0
     while True:
         for url in urls:
-            for miss in _misses(url):
+            for miss in reversed(_misses(url)):  # the server lists the latest first
                 key = json.dumps(miss, sort_keys=True)
                 if key not in seen:
                     seen.add(key)
@@ -60,11 +61,17 @@ def _watch_server(urls: list[str], interval: float, rounds: int) -> int:
         time.sleep(interval)
 
 
+def _request(target: str) -> urllib.request.Request:
+    """With the key of `$SESSILE_API_KEY`, where the server wants one."""
+    key = os.environ.get("SESSILE_API_KEY", "")
+    return urllib.request.Request(target, headers={"Authorization": f"Bearer {key}"} if key else {})  # noqa: S310
+
+
 def _misses(url: str) -> list[dict[str, object]]:
     target = url.rstrip("/")
     target = target if target.endswith("/v1/cache/misses") else f"{target}/v1/cache/misses"
     try:
-        with urllib.request.urlopen(target, timeout=10) as answer:  # noqa: S310 - http or https was checked
+        with urllib.request.urlopen(_request(target), timeout=10) as answer:  # noqa: S310 - http or https was checked
             document = json.load(answer)
     except (urllib.error.URLError, OSError, ValueError) as error:
         raise UnusableInput(url, f"the server's misses cannot be read: {error}") from error
@@ -73,16 +80,13 @@ def _misses(url: str) -> list[dict[str, object]]:
 
 
 def _line(miss: dict[str, object]) -> str:
-    order = (
-        "session",
-        "session_id",
-        "turn",
-        "rule",
-        "name",
-        "reason",
-        "lost_tokens",
-        "first_divergent_token",
-        "message",
-    )
-    shown = [f"{key}={miss[key]}" for key in order if miss.get(key) is not None]
-    return " ".join(shown) or json.dumps(miss, ensure_ascii=False)
+    """One miss for people: whose it was, the rule, what it cost, where, why, what to do."""
+    session, turn = miss.get("session") or miss.get("session_id"), miss.get("turn_id") or miss.get("turn")
+    who = " ".join(f"{word} {value}" for word, value in (("session", session), ("turn", turn)) if value)
+    what = f"{miss.get('rule', '?')} {miss.get('name', '')}".strip()
+    cost = f"{miss['lost_tokens']} tokens lost" if "lost_tokens" in miss else ""
+    first = miss.get("first_divergent_token")
+    at = f"from token {first}" if first is not None else ""
+    path = f"at {miss['path']}" if miss.get("path") else ""
+    why = [str(miss[key]) for key in ("explanation", "message", "reason", "remedy") if miss.get(key)]
+    return f"{who or 'a turn'}: {' '.join(part for part in (what, cost, at, path) if part)}: {'; '.join(why)}"

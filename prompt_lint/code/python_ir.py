@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
+from typing import Any
 
 from . import ir
 
@@ -22,8 +24,9 @@ class _Positions:
             self._starts.append(self._starts[-1] + len(line))
 
     def offset(self, line: int, column: int) -> int:
+        """The offset of a column of a line (from 1)."""
         if self._is_ascii:
-            return self._starts[min(line, len(self._starts)) - 1] + column
+            return self._starts[line - 1] + column
         if line > len(self._lines):
             return self._starts[-1]
         text = self._lines[line - 1]
@@ -38,15 +41,34 @@ class PythonReader:
     def __init__(self, text: str) -> None:
         self._positions = _Positions(text)
         self._imports: dict[str, str] = {}
+        self._handlers: dict[type[ast.expr], Callable[[Any], ir.Node]] = {
+            ast.Constant: self._constant,
+            ast.Name: lambda node: ir.Name(*self._at(node), node.id),
+            ast.Attribute: lambda node: ir.Attr(*self._at(node), self.expr(node.value), node.attr),
+            ast.JoinedStr: lambda node: ir.Concat(*self._at(node), self.exprs(node.values)),
+            ast.FormattedValue: self._placeholder,
+            ast.BinOp: self._binary,
+            ast.Call: self._call,
+            ast.Dict: self._mapping,
+            ast.List: self._display,
+            ast.Tuple: self._display,
+            ast.Set: self._display,
+            ast.ListComp: self._comprehension,
+            ast.GeneratorExp: self._comprehension,
+            ast.SetComp: self._comprehension,
+            ast.DictComp: self._comprehension,
+            ast.Subscript: self._subscript,
+            ast.Lambda: self._lambda,
+        }
 
     def module(self, tree: ast.Module) -> ir.Module:
         """The whole file."""
         return ir.Module(self._body(tree.body, None), self._imports)
 
     def _at(self, node: ast.expr | ast.stmt) -> tuple[int, int, int]:
-        start = self._positions.offset(node.lineno, node.col_offset)
-        end = self._positions.offset(node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
-        return node.lineno, start, end
+        offset = self._positions.offset
+        start = offset(node.lineno, node.col_offset)
+        return node.lineno, start, offset(node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
 
     def _body(self, statements: list[ast.stmt], owner: str | None) -> list[ir.Node]:
         found: list[ir.Node] = []
@@ -137,38 +159,23 @@ class PythonReader:
 
     def expr(self, node: ast.expr) -> ir.Node:
         """One expression."""
+        handler = self._handlers.get(type(node))
+        return handler(node) if handler is not None else self._other(node)
+
+    def _constant(self, node: ast.Constant) -> ir.Node:
+        return ir.Const(*self._at(node), node.value if isinstance(node.value, str) else None, node.value)
+
+    def _mapping(self, node: ast.Dict) -> ir.Node:
+        keys = [k.value if isinstance(k, ast.Constant) and isinstance(k.value, str) else None for k in node.keys]
+        return ir.DictExpr(*self._at(node), list(zip(keys, self.exprs(node.values), strict=True)))
+
+    def _display(self, node: ast.List | ast.Tuple | ast.Set) -> ir.Node:
+        items = self.exprs(node.elts)
+        return ir.Seq(*self._at(node), items, isinstance(node, ast.Set), isinstance(node, ast.Tuple))
+
+    def _lambda(self, node: ast.Lambda) -> ir.Node:
         at = self._at(node)
-        match node:
-            case ast.Constant():
-                return ir.Const(*at, node.value if isinstance(node.value, str) else None, node.value)
-            case ast.Name():
-                return ir.Name(*at, node.id)
-            case ast.Attribute():
-                return ir.Attr(*at, self.expr(node.value), node.attr)
-            case ast.JoinedStr():
-                return ir.Concat(*at, self.exprs(node.values))
-            case ast.FormattedValue():
-                return self._placeholder(node)
-            case ast.BinOp():
-                return self._binary(node)
-            case ast.Call():
-                return self._call(node)
-            case ast.Dict():
-                keys = [
-                    k.value if isinstance(k, ast.Constant) and isinstance(k.value, str) else None for k in node.keys
-                ]
-                return ir.DictExpr(*at, list(zip(keys, self.exprs(node.values), strict=True)))
-            case ast.List() | ast.Tuple() | ast.Set():
-                return ir.Seq(*at, self.exprs(node.elts), isinstance(node, ast.Set), isinstance(node, ast.Tuple))
-            case ast.ListComp() | ast.GeneratorExp() | ast.SetComp() | ast.DictComp():
-                return self._comprehension(node)
-            case ast.Subscript():
-                return self._subscript(node)
-            case ast.Lambda():
-                body = ir.Return(*at, self.expr(node.body))
-                return ir.Lambda(*at, [a.arg for a in node.args.args], [body])
-            case _:
-                return self._other(node)
+        return ir.Lambda(*at, [a.arg for a in node.args.args], [ir.Return(*at, self.expr(node.body))])
 
     def _other(self, node: ast.expr) -> ir.Node:
         at = self._at(node)

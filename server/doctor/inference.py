@@ -18,6 +18,7 @@ def check_inference(config: ServerConfig) -> Iterator[Finding]:
     if device.health is not Health.BROKEN:
         yield _kernels("cuda" if device.found.startswith("cuda") else "cpu")
     yield _model(config.engine.model)
+    yield _tiers()
     yield from _answers(config)
 
 
@@ -81,6 +82,23 @@ def _model(name: str | None) -> Finding:
     except SessileError as error:
         return Finding(topic="model", found=error.message, health=Health.BROKEN, remedy=error.remedy)
     return Finding(topic="model", found=f"{source.name} ({source.kind.value}): {source.path}")
+
+
+def _tiers() -> Finding:
+    """From how many tokens on each tier is worth a load, as the engine that ran last knew it."""
+    from ..engine.kept_calibration import newest
+    from ..model.source import default_cache_dir
+
+    kept = newest(default_cache_dir() / "calibration")
+    if kept is None:
+        return Finding(
+            topic="tiers", found="not measured yet; the first `sessile serve` with a tier below the pool does"
+        )
+    worth = ", ".join(
+        f"{tier} never" if tokens is None else f"{tier} from {tokens} tokens on"
+        for tier, tokens in kept.break_even_tokens().items()
+    )
+    return Finding(topic="tiers", found=f"with {kept.model}, loading beats computing: {worth}")
 
 
 def _answers(config: ServerConfig) -> Iterator[Finding]:

@@ -23,7 +23,7 @@ import torch
 from ...kernels.backend import prepare
 from ...sessions.cache import bench, bench_replay
 from ..model.registry import LoadedModel, load_model, resolve_model
-from .cache_messages import CacheAnswer, CacheCall, SuspendPath
+from .cache_messages import CacheCall, SuspendPath
 from .core import EngineCore
 from .engine_config import EngineConfig
 from .lower_tiers import TierSetup, open_lower_tiers
@@ -45,10 +45,12 @@ class Bench:
         tiers = TierSetup(partial(open_lower_tiers, config))
         self.core = EngineCore(config, model.model, torch.device("cpu"), time.monotonic, model.fingerprint, tiers)
         self._ids = itertools.count()
+        self._paths: list[list[int]] = []
 
     def first_token(self, token_ids: list[int]) -> tuple[float, TokensBySource]:
         """Seconds to the first token of a turn, and where its prompt came from."""
         params = SamplingParams(temperature=0.0, max_tokens=1)
+        self._paths.append(token_ids)
         started = time.perf_counter()
         self.core.submit(SubmitTurn(turn_id=str(next(self._ids)), token_ids=token_ids, sampling=params, owner="bench"))
         while True:
@@ -58,12 +60,12 @@ class Bench:
                 if output.usage is not None:
                     return time.perf_counter() - started, output.usage.tokens_by_source
 
-    def suspend(self, token_ids: list[int]) -> CacheAnswer:
-        """Push a path out of the pool."""
-        self.core.call(CacheCall(0, SuspendPath(token_ids=token_ids, owner="bench")))
-        while not (answers := self.core.take_answers()):
-            time.sleep(0.001)
-        return answers[0]
+    def suspend_all(self) -> None:
+        """Push all turns' paths out of the pool, the latest first."""
+        for token_ids in reversed(self._paths):
+            self.core.call(CacheCall(0, SuspendPath(token_ids=token_ids, owner="bench")))
+            while not self.core.take_answers():
+                time.sleep(0.001)
 
 
 def main() -> None:
@@ -107,7 +109,7 @@ def _first_tokens() -> Iterator[str]:
         yield _line("from DEVICE", *device)
         hosts = []
         for prompt in longer[2:4]:
-            engine.suspend(path)
+            engine.suspend_all()
             hosts.append(engine.first_token(prompt))
         yield _line("from HOST", *min(hosts)) + f"  ({1e3 * (min(hosts)[0] - device[0]):.1f} ms above DEVICE)"
         yield from _errors(engine)

@@ -176,7 +176,7 @@ class CacheService:
         key = pack_tokens(path.token_ids)
         cached = self._cache.hold(path.cache_salt, key)
         transfer = None if isinstance(path, SuspendPath) and not path.persist else self._transfer
-        work = partial(_persist, transfer, cached)
+        work = partial(_persist, transfer, cached, path.cache_salt)
         self._jobs.start(PathJob(call_id, work, partial(self._written, path, cached)))
 
     def _written(self, path: PersistPath | SuspendPath, cached: CachedPath, result: object) -> CacheResponse | None:
@@ -195,7 +195,7 @@ class CacheService:
         return SuspendOutcome(tokens_by_tier=tokens, device_blocks_given_back=given_up)
 
 
-def _persist(transfer: KVTransfer | None, cached: CachedPath) -> bool:
+def _persist(transfer: KVTransfer | None, cached: CachedPath, tenant: str) -> bool:
     if transfer is not None:
-        transfer.persist_all(cached.content_keys, cached.blocks)
+        transfer.persist_all(cached.content_keys, cached.blocks, tenant)
     return True

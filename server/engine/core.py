@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import itertools
 import secrets
@@ -21,7 +22,7 @@ from .engine_config import EngineConfig
 from .grammar_compiler import Vocabulary
 from .kv_cache import KVCache
 from .lower_tiers import TierSetup
-from .messages import AdmittedTurn, EngineStats, FinishReason, SubmitTurn, TurnOutput
+from .messages import STEP_TIMES, AdmittedTurn, EngineStats, FinishReason, SubmitTurn, TurnOutput
 from .model_runner import Runner
 from .prompt_accounts import PromptAccounts
 from .sampler import SampledToken, num_right
@@ -40,6 +41,7 @@ class _Counters:
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     step_s: float = 0.0
+    steps_by_time: list[int] = dataclasses.field(default_factory=lambda: [0] * (len(STEP_TIMES) + 1))
     model_s: float = 0.0
 
 
@@ -189,6 +191,7 @@ class EngineCore:
         self._counters.steps += 1
         now = self._clock()
         self._counters.step_s += now - started
+        self._counters.steps_by_time[bisect.bisect_left(STEP_TIMES, now - started)] += 1
         if plan.chunks:
             self._scheduler.observe(plan, now - started)
         return self._report(advanced, now)
@@ -224,7 +227,9 @@ class EngineCore:
             drafted_tokens=counters.drafted_tokens,
             accepted_tokens=counters.accepted_tokens,
             drafts=self._drafter.counters(),
+            damaged_draft_files=self._drafter.num_damaged_files,
             step_s=counters.step_s,
+            steps_by_time=tuple(counters.steps_by_time),
             model_s=counters.model_s,
             cache=self._cache.stats(),
             tiers=() if self._cache.transfer is None else self._cache.transfer.counters(),

@@ -67,6 +67,8 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     tenant_kv_bytes: Annotated[
         int, Meta(ge=0, description="of the KV pool, what a tenant may keep cached before its own goes first; 0: all")
     ] = 0
+    tenant_host_bytes: Annotated[int, Meta(ge=0, description="the same of the host tier; 0: all")] = 0
+    tenant_disk_bytes: Annotated[int, Meta(ge=0, description="the same of the disk tier; 0: all")] = 0
     shared: Annotated[
         str, Meta(description="blocks shared with other servers: an LMCache L2 adapter's configuration, as JSON")
     ] = ""

@@ -18,6 +18,7 @@ from blake3 import blake3
 
 from ...sessions.cache.cost_model import Calibration, CostModel
 from ...sessions.cache.lower_tiers import LowerTiers
+from ...sessions.cache.tiers import Tier
 from ..model.causal_lm import CausalLM
 from .calibration import load_samples, measure, prefill_samples
 from .kv_cache import KVCache, arithmetic_of
@@ -29,11 +30,37 @@ MOST_OFF = 2.0  # by more than this factor a kept calibration is not of this mac
 MOST_OFF_LOAD = 5.0  # a single load varies more
 
 
-class KeptCalibration:
-    """``folder`` is made when the first one is kept. ``names``: what else the measurements depend on."""
+class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One file. ``model``: its name, for a person; block size in tokens and bytes."""
 
-    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+    model: str
+    block_size: int
+    block_bytes: int
+    calibration: Calibration
+
+    def break_even_tokens(self) -> dict[str, int | None]:
+        """From how many tokens on loading them from each tier beats computing them; None: never."""
+        cost = CostModel(self.calibration, self.block_size, self.block_bytes)
+        return {name: cost.break_even_tokens(Tier(name)) for name in self.calibration.loads}
+
+
+def newest(folder: Path) -> Kept | None:
+    """What was kept last in ``folder``; None: nothing that can be read."""
+    try:
+        files = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+    except OSError:
+        return None
+    return next((kept for kept in map(_read, files) if kept is not None), None)
+
+
+class KeptCalibration:
+    """``folder`` is made when the first one is kept. ``model``: its name. ``names``: what else the measurements depend
+    on."""
+
+    def __init__(self, folder: Path, model: str, names: Sequence[str]) -> None:
         self._folder = folder
+        self._model = model
+        self._block_size = self._block_bytes = 0
         self._names = [*names, platform.machine(), _cpu_name(), str(_num_cores())]
         self._path: Path | None = None
 
@@ -42,9 +69,10 @@ class KeptCalibration:
         names = [*self._names, kv_cache.layout.name, arithmetic_of(kv_cache.pool.device)]
         digest = blake3("\0".join([*names, str(kv_cache.layout.block_bytes)]).encode()).hexdigest()[:24]
         self._path = self._folder / f"{digest}.json"
-        kept = self._read()
-        if kept is not None and self._agrees(kept, model, kv_cache, tiers):
-            return kept
+        self._block_size, self._block_bytes = kv_cache.layout.block_size, kv_cache.layout.block_bytes
+        kept = _read(self._path)
+        if kept is not None and self._agrees(kept.calibration, model, kv_cache, tiers):
+            return kept.calibration
         measured = measure(model, kv_cache, tiers)
         self.keep(measured)
         return measured
@@ -53,22 +81,18 @@ class KeptCalibration:
         """Put ``calibration`` in the place of what was kept. A folder that cannot be written is no error."""
         if self._path is None:
             return
+        kept = Kept(
+            model=self._model, block_size=self._block_size, block_bytes=self._block_bytes, calibration=calibration
+        )
         new = self._path.with_suffix(f".{os.getpid()}.new")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            new.write_bytes(msgspec.json.encode(calibration))
+            new.write_bytes(msgspec.json.encode(kept))
             new.replace(self._path)
         except OSError as error:
             logger.warning("the calibration cannot be kept in %s: %s", self._folder, error.strerror)
             with contextlib.suppress(OSError):
                 new.unlink(missing_ok=True)
-
-    def _read(self) -> Calibration | None:
-        assert self._path is not None
-        try:
-            return msgspec.json.decode(self._path.read_bytes(), type=Calibration)
-        except (OSError, msgspec.DecodeError):
-            return None
 
     def _agrees(self, kept: Calibration, model: CausalLM, kv_cache: KVCache, tiers: LowerTiers) -> bool:
         if not {tier.value for tier in tiers.local} <= set(kept.loads):
@@ -82,6 +106,13 @@ class KeptCalibration:
                 if not _near(cost.load_s(tier, load.num_bytes), load.seconds, MOST_OFF_LOAD):
                     return False
         return True
+
+
+def _read(path: Path) -> Kept | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Kept)
+    except (OSError, msgspec.DecodeError):
+        return None
 
 
 def _near(predicted: float, seen: float, factor: float) -> bool:

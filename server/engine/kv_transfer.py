@@ -178,25 +178,25 @@ class KVTransfer:
         if not self.cost.worth_demoting(tier, len(evicted.blocks), evicted.start, probability):
             return None
         for key, block in zip(evicted.content_keys, evicted.blocks, strict=True):
-            self.tiers.demote(key, self._rows[block])
+            self.tiers.demote(key, self._rows[block], evicted.salt)
         return tier
 
     def bring_back_s(self, start: int) -> float:
         """Seconds to have a block again that stands after ``start`` tokens of its path, once it was demoted."""
         return self.cost.bring_back_s(self.tiers.first_local, start)
 
-    def persist(self, content_keys: Items[bytes], block_ids: Items[int], first: int) -> None:
+    def persist(self, content_keys: Items[bytes], block_ids: Items[int], first: int, tenant: str) -> None:
         """Write a path's blocks from ``first`` on behind, to where they outlive the process, and share the path."""
         blocks = [self._rows[block] for block in block_ids[: len(content_keys)]]
-        self.tiers.persist(content_keys, blocks, first)
+        self.tiers.persist(content_keys, blocks, first, tenant)
 
-    def persist_tail(self, content_key: bytes, block: int) -> None:
+    def persist_tail(self, content_key: bytes, block: int, tenant: str) -> None:
         """Write the half-full block at a path's end behind."""
-        self.tiers.persist_tail(content_key, self._rows[block])
+        self.tiers.persist_tail(content_key, self._rows[block], tenant)
 
-    def persist_all(self, content_keys: Items[bytes], block_ids: Items[int]) -> None:
+    def persist_all(self, content_keys: Items[bytes], block_ids: Items[int], tenant: str) -> None:
         """Write a whole path that stays as it is meanwhile. Waits for the disk: for another thread than the step's."""
-        self.tiers.persist_all(content_keys, [self._rows[block] for block in block_ids])
+        self.tiers.persist_all(content_keys, [self._rows[block] for block in block_ids], tenant)
 
     def counters(self) -> tuple[TierCounters, ...]:
         """Of each lower tier, for whoever looks at the engine."""

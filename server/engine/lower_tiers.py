@@ -17,6 +17,7 @@ from ...sessions.cache.lmcache_tier import lmcache_store
 from ...sessions.cache.lower_tiers import LowerTiers
 from ...sessions.cache.shared_config import SharedConfig
 from ...sessions.cache.shared_tier import SharedTier
+from ...sessions.cache.tenant_quota import TenantQuota
 from ...sessions.errors import ConfigError
 from ..model.causal_lm import CausalLM
 from .calibration import measure
@@ -51,8 +52,12 @@ def open_lower_tiers(config: EngineConfig, fingerprint: KVFingerprint) -> LowerT
     shared = _open_shared(config.shared, fingerprint) if config.shared else None
     disk = None
     if config.disk_quota_bytes and config.disk_path:
-        disk = DiskTier(DiskConfig(path=config.disk_path, quota_bytes=config.disk_quota_bytes), fingerprint)
-    return LowerTiers(slab, disk, shared)
+        disk_config = DiskConfig(
+            path=config.disk_path, quota_bytes=config.disk_quota_bytes, tenant_quota_bytes=config.tenant_disk_bytes
+        )
+        disk = DiskTier(disk_config, fingerprint)
+    most = config.tenant_host_bytes // fingerprint.block_bytes if config.tenant_host_bytes else None
+    return LowerTiers(slab, disk, shared, TenantQuota(most))
 
 
 def _open_shared(text: str, fingerprint: KVFingerprint) -> SharedTier:

@@ -14,6 +14,8 @@ import msgspec
 from .cache_messages import CacheAnswer, CacheCall, CacheEvents
 from .sampling_params import SamplingParams
 
+STEP_TIMES = (0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0)  # seconds
+
 
 class FinishReason(enum.StrEnum):
     """Why a turn ended."""
@@ -256,7 +258,9 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     drafts: tuple[DraftCounters, ...] = ()  # the same by source
+    damaged_draft_files: int = 0  # of past outputs, thrown away
     step_s: float = 0.0  # seconds spent in steps
+    steps_by_time: tuple[int, ...] = ()  # steps of up to so many seconds each (STEP_TIMES), and longer ones
     model_s: float = 0.0  # of these, in the model
     tiers: tuple[TierCounters, ...] = ()
     cache: CacheStats = CacheStats()

@@ -111,7 +111,7 @@ class PathFiles:
         for first in itertools.count(0, _AT_ONCE):
             part = list(itertools.islice(blocks, _AT_ONCE))
             content_keys = [self._content_key(salt, key, keys, first + i, each) for i, each in enumerate(part)]
-            self._transfer.tiers.persist_all(content_keys, [each.block for each in part])
+            self._transfer.tiers.persist_all(content_keys, [each.block for each in part], salt)
             if len(part) < _AT_ONCE:
                 return True
         return True

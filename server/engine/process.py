@@ -119,7 +119,9 @@ class EngineProcess:
         tiers = None
         if wants_lower_tiers(config, device.type):
             kept = KeptCalibration(
-                default_cache_dir() / "calibration", (model.fingerprint, str(config.threads), config.disk_path)
+                default_cache_dir() / "calibration",
+                model.name,
+                (model.fingerprint, str(config.threads), config.disk_path),
             )
             tiers = TierSetup(partial(open_lower_tiers, config), kept.calibrate, kept.keep)
         torch.set_num_threads(1)  # the kernels have threads of their own; torch's pool would spin beside them

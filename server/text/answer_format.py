@@ -104,6 +104,11 @@ class AnswerFormat:
         thought = None if tags is None else grammar.Thought(tags, opened)
         return grammar.calls_grammar(self._form(special), functions, several=several, thought=thought, special=special)
 
+    @property
+    def plain_form(self) -> grammar.CallForm | None:
+        """How calls are written where a template cannot write them; None if they are not read either."""
+        return None if self.tools is ToolFormat.NONE else self._form(lambda _: None)
+
     def _form(self, special: SpecialToken) -> grammar.CallForm:
         match self.tools:
             case ToolFormat.HERMES:

@@ -94,6 +94,8 @@ class ReasoningSplitter:
             out.append(ReasoningDelta(text=text) if self._inside else text)
 
 
-def opens_reasoning(prompt_end: str, tags: ReasoningTags) -> bool:
-    """Whether the end of a prompt leaves reasoning open, as templates do that make a model think."""
-    return prompt_end.rstrip().endswith(tags.open)
+def opens_reasoning(prompt_end: str, tags: ReasoningTags, said: str = "") -> bool:
+    """Whether reasoning is open behind the end of a prompt, as templates leave it that make a model think, and what the
+    answer said before it was cut off."""
+    begun = prompt_end.rstrip().endswith(tags.open) or said.lstrip().startswith(tags.open)
+    return begun and tags.close not in said

@@ -106,10 +106,17 @@ class _SharedFields(GrammarFields, frozen=True, forbid_unknown_fields=True, kw_o
     frequency_penalty: Annotated[float | None, Meta(description="-2 to 2; 0 is off.")] = None
     repetition_penalty: Annotated[float | None, Meta(description="1 is off.")] = None
     logit_bias: Annotated[dict[str, float] | None, Meta(description="-100 to 100, by token id.")] = None
+    service_tier: Annotated[
+        Literal["auto", "default", "flex", "priority", "scale"] | None,
+        Meta(description="flex: a background turn; all others mean an interactive one."),
+    ] = None
+    priority: Annotated[
+        Literal["interactive", "background", "batch"] | None,
+        Meta(description="The class of the turn; it goes before service_tier."),
+    ] = None
     user: NoEffect = UNSET
     metadata: NoEffect = UNSET
     store: NoEffect = UNSET
-    service_tier: NoEffect = UNSET
     safety_identifier: NoEffect = UNSET
     prompt_cache_key: NoEffect = UNSET
     prompt_cache_retention: NoEffect = UNSET

@@ -8,7 +8,7 @@ import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ..engine.messages import EngineStats, Priority
+from ..engine.messages import STEP_TIMES, CacheStats, EngineStats, Priority
 from ..observe.histogram import Histogram
 from ..observe.observatory import Observatory
 from ..observe.reuse_counts import ReuseCounts
@@ -71,8 +71,8 @@ def engine_families(stats: EngineStats) -> Iterator[Metric]:
         ("sessile_generated_tokens", "Tokens sampled", stats.generated_tokens),
         ("sessile_drafted_tokens", "Tokens proposed by speculation", stats.drafted_tokens),
         ("sessile_accepted_tokens", "Of these, tokens that were right", stats.accepted_tokens),
+        ("sessile_damaged_draft_files", "Files of past outputs that were thrown away", stats.damaged_draft_files),
         ("sessile_engine_steps", "Steps of the engine", stats.steps),
-        ("sessile_engine_step_seconds", "Seconds spent in steps", stats.step_s),
         ("sessile_engine_model_seconds", "Of these, seconds in the model", stats.model_s),
         ("sessile_evicted_blocks", "Blocks evicted from the KV pool", stats.evicted_blocks),
         ("sessile_preemptions", "Turns that lost their blocks for another's", stats.preemptions),
@@ -83,6 +83,15 @@ def engine_families(stats: EngineStats) -> Iterator[Metric]:
         "Prompt tokens computed a second, recently",
         value=stats.prefill_tokens_per_s,
     )
+    yield from _cache_families(stats.cache)
+    drafts = CounterMetricFamily(
+        "sessile_draft_tokens", "Drafted tokens by where the guess came from", labels=["source", "outcome"]
+    )
+    for counters in stats.drafts:
+        drafts.add_metric([counters.source, "accepted"], counters.accepted)
+        drafts.add_metric([counters.source, "rejected"], counters.drafted - counters.accepted)
+    yield drafts
+    yield _step_family(stats)
     classes = {priority.name.lower(): queue for priority, queue in zip(Priority, stats.queues, strict=False)}
     for name, help_text, field, kind in (
         ("sessile_queue_turns", "Turns that wait, by class", "waiting", GaugeMetricFamily),
@@ -93,6 +102,51 @@ def engine_families(stats: EngineStats) -> Iterator[Metric]:
     ):
         family = kind(name, help_text, labels=["class"])
         yield labelled(family, {name: getattr(queue, field) for name, queue in classes.items()})
+
+
+def _cache_families(cache: CacheStats) -> Iterator[Metric]:
+    """Evictions by cause, pins, and what was decided about loads."""
+    other = cache.superseded_blocks_evicted + cache.over_quota_blocks_evicted
+    yield labelled(
+        CounterMetricFamily(
+            "sessile_evictions", "Blocks that left the KV pool, by why they were chosen", labels=["cause"]
+        ),
+        {
+            "superseded": cache.superseded_blocks_evicted,
+            "over_quota": cache.over_quota_blocks_evicted,
+            "least_value": max(0, cache.evicted_blocks - other),
+        },
+    )
+    yield GaugeMetricFamily("sessile_pins", "Hard pins", value=cache.pins)
+    yield labelled(
+        GaugeMetricFamily("sessile_pin_blocks", "Blocks kept by pins, and how many may be", labels=["kind"]),
+        {"pinned": cache.pinned_blocks, "budget": cache.pin_budget_blocks},
+    )
+    yield CounterMetricFamily("sessile_broken_pins", "Pins that gave way to a turn", value=cache.broken_pins)
+    decided = CounterMetricFamily(
+        "sessile_tier_decisions", "Blocks of lower tiers by what was decided", labels=["tier", "decision"]
+    )
+    for decision, by_tier in (
+        ("loaded", cache.loaded_blocks),
+        ("recomputed", cache.recomputed_blocks),
+        ("demoted", cache.demoted_blocks),
+        ("not_demoted", cache.not_demoted_blocks),
+    ):
+        for tier, blocks in by_tier.items():
+            decided.add_metric([tier, decision], blocks)
+    yield decided
+    yield GaugeMetricFamily(
+        "sessile_prefill_prediction_factor", "By which factor predicted prefills are off", value=cache.prefill_error
+    )
+
+
+def _step_family(stats: EngineStats) -> Metric:
+    """Steps by how long they took."""
+    histogram = Histogram(STEP_TIMES)
+    for index, count in enumerate(stats.steps_by_time):
+        histogram.counts[index] = count
+    histogram.total = stats.step_s
+    return histogram_family("sessile_engine_step_seconds", "One step of the engine", histogram)
 
 
 def reuse_families(stats: EngineStats) -> Iterator[Metric]:

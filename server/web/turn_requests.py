@@ -15,6 +15,7 @@ from ...sessions.manager.requests import (
     ToolChoiceMode,
 )
 from ...sessions.messages import Message, Role, Tool, ToolCall
+from ..engine.messages import Priority
 from ..engine.sampling_params import SamplingParams
 from .bodies import ChatBody, ChatMessage, CompletionBody, NamedToolChoice, fields_without_effect, first_refused_value
 from .grammar_fields import wanted_grammar
@@ -38,6 +39,7 @@ def chat_request(body: ChatBody, tenant: str) -> CompletionRequest:
         stop=_stop(body.stop),
         template_arguments=body.chat_template_kwargs or {},
         tool_choice=_tool_choice(body),
+        priority=_priority(body),
     )
 
 
@@ -50,6 +52,7 @@ def completion_request(body: CompletionBody, tenant: str) -> CompletionRequest:
         tenant=tenant,
         sampling=_sampling(body, max_tokens, body.logprobs, {}),
         stop=_stop(body.stop),
+        priority=_priority(body),
     )
 
 
@@ -218,6 +221,12 @@ def of_choice(turn: CompletionRequest, index: int) -> CompletionRequest:
         return turn
     seed = (turn.sampling.seed + index) % 2**63
     return msgspec.structs.replace(turn, sampling=msgspec.structs.replace(turn.sampling, seed=seed))
+
+
+def _priority(body: ChatBody | CompletionBody) -> Priority:
+    if body.priority is not None:
+        return Priority[body.priority.upper()]
+    return Priority.BACKGROUND if body.service_tier == "flex" else Priority.INTERACTIVE
 
 
 def _stop(stop: str | list[str] | None) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ asynchronously use ``reserve`` / ``commit`` and ``acquire`` / ``release`` around
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import threading
 import time
@@ -18,6 +19,7 @@ import numpy.typing as npt
 
 from ..errors import ConfigError
 from .block_pool import BlockPool
+from .tenant_quota import TenantQuota
 from .tiers import Bandwidth, Entry, LoadOutcome, Tier, TierStats
 
 Slab = npt.NDArray[np.uint8]  # [num_slots, block_bytes]
@@ -58,10 +60,13 @@ class HostTier:
     where it moves on to the next tier. It must not block, and must not call this tier.
     """
 
-    def __init__(self, slab: Slab, on_evict: Callable[[Entry], None] | None = None) -> None:
+    def __init__(
+        self, slab: Slab, on_evict: Callable[[Entry], None] | None = None, quota: TenantQuota | None = None
+    ) -> None:
         self._slab = slab
         self._on_evict = on_evict
         self._pool = BlockPool(slab.shape[0])
+        self._quota = quota or TenantQuota()
         self._slots: OrderedDict[bytes, int] = OrderedDict()  # the least recently used first
         self._lock = threading.Lock()
         self._hits = self._misses = self._stored = self._rejected = self._evicted = 0
@@ -97,6 +102,8 @@ class HostTier:
         for entry in entries:
             with self._lock:
                 known = self._touch(entry.key)
+                if known:
+                    self._quota.used(entry.key, entry.tenant)
                 slot = None if known else self._allocate()
                 self._rejected += not known and slot is None
             taken.append(known or slot is not None)
@@ -105,6 +112,8 @@ class HostTier:
                 np.copyto(self._slab[slot], entry.blocks[0])
                 self._note_write(time.perf_counter() - started)
                 self.commit([entry.key], [slot])
+                with self._lock:
+                    self._quota.used(entry.key, entry.tenant)
         return taken
 
     def load(self, entries: Sequence[Entry], deadline: float) -> list[LoadOutcome]:
@@ -124,6 +133,8 @@ class HostTier:
     def drop(self, keys: Sequence[bytes]) -> None:
         with self._lock:
             dropped = [self._slots.pop(key) for key in keys if key in self._slots]
+            for key in keys:
+                self._quota.gone(key)
             self._pool.release(dropped)
 
     # -- copies that others make ----------------------------------------------------------------------------------
@@ -160,7 +171,7 @@ class HostTier:
             slots = [self._slots.get(key) for key in keys]
             for key, slot in zip(keys, slots, strict=True):
                 if slot is not None:
-                    self._slots.move_to_end(key)
+                    self._touch(key)
                     self._pool.retain([slot])
             found = sum(slot is not None for slot in slots)
             self._hits += found
@@ -211,6 +222,7 @@ class HostTier:
         if key not in self._slots:
             return False
         self._slots.move_to_end(key)
+        self._quota.touch(key)
         return True
 
     def _allocate(self) -> int | None:
@@ -220,11 +232,13 @@ class HostTier:
         return self._pool.allocate(1)[0]
 
     def _evict_one(self) -> bool:
-        for key, slot in self._slots.items():
+        for key in itertools.chain(self._quota.go_first(), self._slots):
+            slot = self._slots[key]
             if self._pool.refcount(slot) == 1:
                 if self._on_evict is not None:
-                    self._on_evict(Entry(key, (self._slab[slot],)))
+                    self._on_evict(Entry(key, (self._slab[slot],), self._quota.tenant_of(key)))
                 del self._slots[key]
+                self._quota.gone(key)
                 self._pool.release([slot])
                 self._evicted += 1
                 return True

@@ -18,6 +18,7 @@ from .cost_model import Source
 from .disk.disk_tier import DiskTier
 from .host_tier import HostTier, Slab
 from .shared_tier import SharedTier
+from .tenant_quota import TenantQuota
 from .tiers import Block, Entry, LoadOutcome, LowerTier, Tier, TierStats
 
 _PERSIST_AT_ONCE = 32  # blocks given to the disk's write queue, which is then waited for if it is full
@@ -29,9 +30,15 @@ SHARED_AT_ONCE = 16  # entries given to the shared tier at the end of a turn; th
 class LowerTiers:
     """HOST, DISK and SHARED, any of which may be missing. No method but ``close`` waits."""
 
-    def __init__(self, host_slab: Slab | None, disk: DiskTier | None, shared: SharedTier | None = None) -> None:
+    def __init__(
+        self,
+        host_slab: Slab | None,
+        disk: DiskTier | None,
+        shared: SharedTier | None = None,
+        host_quota: TenantQuota | None = None,
+    ) -> None:
         self._disk = disk
-        self._host = None if host_slab is None else HostTier(host_slab, on_evict=self._leave_host)
+        self._host = None if host_slab is None else HostTier(host_slab, self._leave_host, host_quota)
         self.shared = shared
         self._local: dict[Tier, LowerTier] = {}
         self._hanging: dict[Tier, int] = {}  # reads that do not come back
@@ -109,31 +116,32 @@ class LowerTiers:
         if not self._hanging[tier]:
             del self._hanging[tier]
 
-    def demote(self, content_key: bytes, block: Block) -> None:
+    def demote(self, content_key: bytes, block: Block, tenant: str = "") -> None:
         """Keep a block that leaves the device pool. A full or failing tier drops it, and counts that."""
         lower = next(iter(self._local.values()), None)
         if lower is not None:
-            lower.store([Entry(content_key, (block,))])
+            lower.store([Entry(content_key, (block,), tenant)])
 
-    def persist(self, content_keys: Sequence[bytes], blocks: Sequence[Block], first: int) -> None:
+    def persist(self, content_keys: Sequence[bytes], blocks: Sequence[Block], first: int, tenant: str = "") -> None:
         """Keep a path's ``blocks`` from ``first`` on where they outlive the process, and all where others find them."""
         if self._disk is not None:
             new = zip(content_keys[first:], blocks[first:], strict=True)
-            self._disk.store([Entry(key, (block,)) for key, block in new])
+            self._disk.store([Entry(key, (block,), tenant) for key, block in new])
         if self.shared is not None and self.shared.is_usable:
             self._share(self.shared, content_keys, blocks)
 
-    def persist_tail(self, content_key: bytes, block: Block) -> None:
+    def persist_tail(self, content_key: bytes, block: Block, tenant: str = "") -> None:
         """Keep the half-full block at a path's end where it outlives the process."""
         if self._disk is not None:
-            self._disk.store([Entry(content_key, (block,))])
+            self._disk.store([Entry(content_key, (block,), tenant)])
 
-    def persist_all(self, content_keys: Sequence[bytes], blocks: Sequence[Block]) -> None:
+    def persist_all(self, content_keys: Sequence[bytes], blocks: Sequence[Block], tenant: str = "") -> None:
         """``persist`` a whole path, waiting for the disk where need be, and keep a copy in memory. Waits: for an I/O
         thread. What a failing disk does not take is lost, and counted."""
         for start in range(0, len(blocks), _PERSIST_AT_ONCE):
             part = slice(start, start + _PERSIST_AT_ONCE)
-            entries = [Entry(key, (block,)) for key, block in zip(content_keys[part], blocks[part], strict=True)]
+            named = zip(content_keys[part], blocks[part], strict=True)
+            entries = [Entry(key, (block,), tenant) for key, block in named]
             if self._host is not None:
                 self._host.store(entries)
             if self._disk is not None and not all(self._disk.store(entries)):

@@ -52,11 +52,13 @@ class LoadOutcome(enum.Enum):
 class Entry:
     """What a tier keeps under one key: ``blocks_per_entry`` consecutive blocks of a path.
 
-    ``key`` is the content key of the last of them, which names the others too (see ``keys``).
+    ``key`` is the content key of the last of them, which names the others too (see ``keys``). ``tenant``: whose quota a
+    store counts against, where there is one; a load does not need it.
     """
 
     key: bytes
     blocks: tuple[Block, ...]
+    tenant: str = ""
 
     @property
     def num_bytes(self) -> int:

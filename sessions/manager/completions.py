@@ -19,7 +19,7 @@ from .conversations import Conversations, Held, Origin
 from .events import Happening, TurnStarted, failure_of
 from .kv_care import KvCare
 from .ports import Clock
-from .replay import ConversationKeys, Key, ReplayMemory
+from .replay import ConversationKeys, Key, RecordedCalls, ReplayMemory
 from .requests import (
     CompletionEvent,
     CompletionRequest,
@@ -77,6 +77,7 @@ class Completions:
         self._care = care
         self._clock = clock
         self._publish = publish
+        self._calls = RecordedCalls()
         self.conversations = Conversations(store, running, clock)
 
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[CompletionEvent, None]:
@@ -235,7 +236,8 @@ class Completions:
     async def _conversation(
         self, request: CompletionRequest, conversation: MessagesInput, keys: ConversationKeys, engine: EngineReady
     ) -> _Prompt:
-        prompts, messages, limit = self._turns.prompts, conversation.messages, engine.context_length
+        prompts, limit = self._turns.prompts, engine.context_length
+        messages = tuple(self._calls.recorded(request.tenant, message) for message in conversation.messages)
         message_keys = await self._turns.tokenise(lambda: keys.of(messages))
         conversation_name = _conversation_name(request, messages, message_keys)
         count, remembered, origin = await self._remembered(request, message_keys[:-1], engine)
@@ -295,6 +297,7 @@ class Completions:
     def _remember(
         self, request: CompletionRequest, keys: ConversationKeys, prompt: _Prompt, result: TurnResult
     ) -> None:
+        self._calls.remember(request.tenant, result.message)
         if prompt.key is not None:
             key = keys.after(prompt.key, result.message)
             self._replay.remember(request.tenant, key, prompt.grew_from, [*prompt.token_ids, *result.token_ids])

@@ -339,7 +339,7 @@ class SessionManager:
         if prompt.in_chat:
             bound = await self._turns.with_thought(prompt.token_ids, bound)
         reading = (
-            self._turns.message_reading(prompt.token_ids, bound, session.tools)
+            self._turns.message_reading(prompt.token_ids, bound, session.tools, prompt.answer_start)
             if prompt.in_chat
             else self._turns.plain_reading(bound)
         )

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...server.text.answer_format import AnswerFormat
 from ...server.text.chat_template import ChatTemplate, LogEnd
 from ...server.text.prompt_text import PromptText
 from ...server.text.tokenizer import Tokenizer
+from ...server.text.tools_in_text import ToolsInText
 from ..errors import ContextOverflow, RequestError
 from ..messages import Message, Role, Tool
 from ..session import EntryKind, LogPart, NewEntry, Session, SessionLog
@@ -21,9 +23,10 @@ _ANSWER = Message(role=Role.ASSISTANT)  # an answer in the log: its text does no
 class PromptBuilder:
     """Renders and tokenises. Safe to call from any thread; not fast for long texts."""
 
-    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate) -> None:
+    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate, answer_format: AnswerFormat) -> None:
         self.tokenizer = tokenizer
         self.template = template
+        self._tools_in_text = ToolsInText(template.source, answer_format)
         special = set(tokenizer.token_bytes.special_ids)
         self._longest_token = max(
             len(tokenizer.token_bytes[token_id]) for token_id in range(tokenizer.vocab_size) if token_id not in special
@@ -63,7 +66,7 @@ class PromptBuilder:
     ) -> tuple[int, ...]:
         """Tokens of a conversation from its beginning, up to the beginning of the answer."""
         rendered = self.template.render(
-            [as_template_message(message) for message in messages],
+            self._tools_in_text.opening([as_template_message(message) for message in messages], tools),
             tools,
             add_generation_prompt=True,
             **template_arguments,
@@ -81,7 +84,7 @@ class PromptBuilder:
         """Tokens that follow an answer which ended with ``last_token_id``, up to the beginning of the next answer."""
         rendered = self.template.render_continuation(
             [as_template_message(_ANSWER)],
-            [as_template_message(message) for message in new],
+            self._tools_in_text.following([as_template_message(message) for message in new]),
             tools,
             log_end=self._answer_end(last_token_id),
             add_generation_prompt=True,
@@ -97,9 +100,9 @@ class PromptBuilder:
     def _messages(
         self, session: Session, log: SessionLog, new: Sequence[Message], kind: EntryKind, limit: int
     ) -> NewEntry:
-        to_render = [as_template_message(message) for message in new]
+        to_render = self._tools_in_text.following([as_template_message(message) for message in new])
         if not log.parts:
-            to_render = [*_system(session), *to_render]
+            to_render = self._tools_in_text.opening([*_system(session), *to_render], session.tools)
         rendered = self._continuation(session, log, to_render, add_generation_prompt=kind is EntryKind.PROMPT)
         token_ids = self._encode(rendered, limit, "input.messages")
         if not token_ids:
@@ -138,7 +141,8 @@ class PromptBuilder:
         """The system prompt's tokens where text or tokens as the caller gave them are the first of a log."""
         if log.parts or (session.system is None and not session.tools):
             return ()
-        rendered = self.template.render(_system(session), session.tools, add_generation_prompt=False)
+        opening = self._tools_in_text.opening(_system(session), session.tools)
+        rendered = self.template.render(opening, session.tools, add_generation_prompt=False)
         return self._encode(rendered, limit, "system")
 
     def _raw_text(self, log: SessionLog, text: str) -> tuple[int, ...]:

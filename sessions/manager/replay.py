@@ -64,6 +64,42 @@ def _number(text: str) -> float | int:
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 
+class RecordedCalls:
+    """Answers that called tools, by the ids of their calls; the oldest are forgotten first.
+
+    Clients change more of such an answer than its arguments' white space: many drop the text beside the calls. The ids
+    say which answer is meant.
+    """
+
+    def __init__(self, max_calls: int = 65_536) -> None:
+        self._max_calls = max_calls
+        self._answers: OrderedDict[tuple[str, str], Message] = OrderedDict()
+
+    def remember(self, tenant: str, answer: Message) -> None:
+        """Remember an answer under each of its calls."""
+        for call in answer.tool_calls:
+            self._answers[tenant, call.id] = answer
+        while len(self._answers) > self._max_calls:
+            self._answers.popitem(last=False)
+
+    def recorded(self, tenant: str, sent: Message) -> Message:
+        """The answer that ``sent`` was, if it is known and says no other; else ``sent`` itself."""
+        if not sent.tool_calls:
+            return sent
+        answer = self._answers.get((tenant, sent.tool_calls[0].id))
+        return answer if answer is not None and _says_the_same(sent, answer) else sent
+
+
+def _says_the_same(sent: Message, answer: Message) -> bool:
+    """Whether the calls are the same, and the text is, or is left out."""
+    same_text = sent.content.strip() in ("", answer.content.strip())
+    return same_text and _calls(sent) == _calls(answer)
+
+
+def _calls(message: Message) -> list[tuple[str, str, str]]:
+    return [(call.id, call.name, _canonical_arguments(call.arguments)) for call in message.tool_calls]
+
+
 class _Conversation:
     """The tokens that a conversation adds to the one before it."""
 

@@ -49,6 +49,7 @@ class TurnPrompt(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: list[int]
     entry: NewEntry | None
     in_chat: bool  # whether the answer is a message
+    answer_start: int | None = None  # where the answer began, of one that goes on where it was cut off
     logged_tokens: int  # of ``token_ids``, those whose KV was computed before, here or elsewhere
 
 
@@ -88,7 +89,7 @@ class Turns:
         self.format = choose_format(
             chat_template.source, lambda text: tokenizer.token_id(text) is not None, text_config or TextConfig()
         )
-        self.prompts = PromptBuilder(tokenizer, chat_template)
+        self.prompts = PromptBuilder(tokenizer, chat_template, self.format)
         self._tokenising = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sessile-tokenising")
         self._grammars = GrammarChecker(tokenizer, grammars or GrammarConfig())
 
@@ -144,6 +145,7 @@ class Turns:
             token_ids=token_ids,
             entry=entry,
             in_chat=in_chat(session, log, entry),
+            answer_start=_answer_start(log) if entry is None else None,
             logged_tokens=computed_before(log.num_tokens),
         )
 
@@ -155,10 +157,17 @@ class Turns:
         return tuple(token_ids[: self.engine_info().context_length])
 
     def message_reading(
-        self, token_ids: list[int], request: GenerateRequest | CompletionRequest, tools: Sequence[Tool]
+        self,
+        token_ids: list[int],
+        request: GenerateRequest | CompletionRequest,
+        tools: Sequence[Tool],
+        answer_start: int | None = None,
     ) -> AnswerReading:
-        """How to read an answer to ``token_ids`` that is a message and may call ``tools``."""
-        parser = AnswerParser(self._reasoning(token_ids), self._calls(request, tools))
+        """How to read an answer to ``token_ids`` that is a message and may call ``tools``.
+
+        ``answer_start``: where in ``token_ids`` the answer began, of one that was cut off.
+        """
+        parser = AnswerParser(self._reasoning(token_ids, answer_start), self._calls(request, tools))
         return AnswerReading(parser, self.format.special_texts, request.stop, not request.tool_choice.parallel)
 
     async def with_required_calls(
@@ -219,14 +228,17 @@ class Turns:
         turn = self._submission(token_ids, request.sampling, request, terms)
         return TurnRun(self._engine, self._tokenizer, turn, reading)
 
-    def _reasoning(self, token_ids: list[int]) -> ReasoningSplitter | None:
+    def _reasoning(self, token_ids: list[int], answer_start: int | None) -> ReasoningSplitter | None:
         tags = self.format.tags
-        return None if tags is None else ReasoningSplitter(tags, opened=self._opens_reasoning(token_ids))
+        return None if tags is None else ReasoningSplitter(tags, opened=self._opens_reasoning(token_ids, answer_start))
 
-    def _opens_reasoning(self, token_ids: list[int]) -> bool:
+    def _opens_reasoning(self, token_ids: list[int], answer_start: int | None = None) -> bool:
         tags = self.format.tags
-        prompt_end = self._tokenizer.decode(token_ids[-_TAG_TOKENS:], skip_special=False)
-        return tags is not None and opens_reasoning(prompt_end, tags)
+        if tags is None:
+            return False
+        start = len(token_ids) if answer_start is None else answer_start
+        prompt_end = self._tokenizer.decode(token_ids[max(0, start - _TAG_TOKENS) : start], skip_special=False)
+        return opens_reasoning(prompt_end, tags, self._tokenizer.decode(token_ids[start:], skip_special=False))
 
     def _special_token(self, text: str) -> int | None:
         token_id = self._tokenizer.token_id(text)
@@ -280,6 +292,16 @@ def _tool_schema(tools: tuple[Tool, ...]) -> str:
     if not tools:
         return ""
     return hashlib.blake2b(msgspec.json.encode(tools, order="deterministic"), digest_size=16).hexdigest()
+
+
+def _answer_start(log: SessionLog) -> int | None:
+    """Where the answer at a log's end begins."""
+    start = None
+    for part in reversed(log.parts):
+        if part.entry.kind is not EntryKind.OUTPUT:
+            break
+        start = part.entry.start
+    return start
 
 
 def _secret_words(request: GenerateRequest | CompletionRequest) -> tuple[str, ...]:

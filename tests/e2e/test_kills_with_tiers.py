@@ -17,7 +17,7 @@ from sessile.server.client import AsyncSessionClient, RetryPolicy, SamplingParam
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 PATIENT = RetryPolicy(max_attempts=1000, longest_delay_s=0.5)
-GREEDY = SamplingParams(temperature=0.0, max_tokens=16)
+GREEDY = SamplingParams(temperature=0.0, max_tokens=8)
 KILLS = 20
 SERVER_KILLS = (5, 11, 17)  # of these, the whole server; the others end the engine alone
 SYSTEM = "You keep the books of a small port. " + " ".join(

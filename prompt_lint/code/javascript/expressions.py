@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from .. import ir
 from ..sinks import MESSAGE_KEYWORDS, SYSTEM_KEYWORDS, TOOL_KEYWORDS
-from .lexer import Lexer, Token, TokenKind, template_parts
+from .lexer import Token, TokenKind, template_parts
+from .shapes import mapped, pattern_names, slice_of, unquoted
+from .token_reader import TokenReader
 
 _BINARY = {
     "??": 1, "||": 1, "&&": 2, "|": 3, "^": 3, "&": 3, "==": 4, "!=": 4, "===": 4, "!==": 4,
@@ -16,32 +18,8 @@ _UNARY = {"!", "-", "+", "~", "typeof", "void", "delete", "await", "++", "--", "
 _BODY_KEYS = {"model", "prompt", *SYSTEM_KEYWORDS, *TOOL_KEYWORDS, *MESSAGE_KEYWORDS} - {"input"}
 
 
-class ExpressionParser:
+class ExpressionParser(TokenReader):
     """Expressions over a token list; `Parser` adds statements."""
-
-    def __init__(self, text: str, lexer: Lexer, start: int = 0, end: int | None = None) -> None:
-        self.text = text
-        self.lexer = lexer
-        self.tokens = lexer.tokens(start, end)
-        self.at = 0
-        self._depth = 0
-
-    @property
-    def token(self) -> Token:
-        """The token at hand."""
-        return self.tokens[min(self.at, len(self.tokens) - 1)]
-
-    def take(self, text: str) -> bool:
-        """Step over a token if it is `text`."""
-        if self.token.text == text and self.token.kind is not TokenKind.STRING:
-            self.at += 1
-            return True
-        return False
-
-    @staticmethod
-    def place(token: Token) -> tuple[int, int, int]:
-        """Position of a token for a node."""
-        return token.line, token.start, token.end
 
     # -- hooks that statements provide
 
@@ -111,7 +89,7 @@ class ExpressionParser:
             inner = self._unary()
             return ir.Group(token.line, token.start, inner.end, [inner])
         if token.text == "<" and token.kind is TokenKind.PUNCTUATION:  # a cast, or JSX: skip the tag
-            self._skip_angles()
+            self.skip_angles()
             return self._unary()
         return self._postfix(self._primary())
 
@@ -137,7 +115,7 @@ class ExpressionParser:
                 self.skip_type(
                     (",", ";", ")", "]", "}", "=>", "?", ":", "&&", "||", "??", "+", "===", "!=="), newline=True
                 )
-            elif token.text == "<" and self._generic_call():
+            elif token.text == "<" and self.generic_call():
                 continue
             else:
                 return node
@@ -173,9 +151,9 @@ class ExpressionParser:
         """Calls with a form of their own: slices, maps, loops, and calls whose argument is a body."""
         if isinstance(func, ir.Attr):
             if func.name == "slice" and args:
-                return _slice(func.base, args, at)
+                return slice_of(func.base, args, at)
             if func.name in ("map", "flatMap", "forEach") and args and isinstance(args[0], ir.Lambda):
-                return _mapped(func.base, func.name, args[0], at)
+                return mapped(func.base, func.name, args[0], at)
         kwargs: dict[str, ir.Node] = {}
         rest: list[ir.Node] = []
         for arg in args:
@@ -193,7 +171,7 @@ class ExpressionParser:
         match token.kind:
             case TokenKind.STRING:
                 self.at += 1
-                return ir.Const(*self.place(token), _unquoted(token.text), None)
+                return ir.Const(*self.place(token), unquoted(token.text), None)
             case TokenKind.TEMPLATE:
                 return self._template()
             case TokenKind.NUMBER:
@@ -239,7 +217,7 @@ class ExpressionParser:
         while self.token.text == ".":
             func = self._member_access(func)
         if self.token.text == "<":
-            self._generic_call()
+            self.generic_call()
         if self.token.text == "(":
             node = self._call(func, is_new=True)
             node.line, node.start = token.line, token.start
@@ -296,7 +274,7 @@ class ExpressionParser:
     def function_rest(self) -> tuple[list[str], list[ir.Node]]:
         """Type parameters, parameters, return type and body of a function."""
         if self.token.text == "<":
-            self._skip_angles()
+            self.skip_angles()
         params = self._params() if self.token.text == "(" else []
         if self.take(":"):
             self.skip_type(("{", ";"))
@@ -311,7 +289,7 @@ class ExpressionParser:
                 self.at += 1
                 continue
             target = self.binding()
-            names += [target.id] if isinstance(target, ir.Name) else _pattern_names(target)
+            names += [target.id] if isinstance(target, ir.Name) else pattern_names(target)
             self.take("?")
             if self.take(":"):
                 self.skip_type(("=", ","))
@@ -376,7 +354,7 @@ class ExpressionParser:
             key = None
         else:
             self.at += 1
-            key = _unquoted(token.text) if token.kind is TokenKind.STRING else token.text
+            key = unquoted(token.text) if token.kind is TokenKind.STRING else token.text
         if self.token.text in ("(", "<"):
             params, body = self.function_rest()
             return key, ir.Lambda(*self.place(token), params, body)
@@ -397,100 +375,3 @@ class ExpressionParser:
             elif end > start:
                 parts.append(ir.Const(line, start, end, self.text[start:end], None))
         return ir.Concat(*self.place(token), parts)
-
-    # -- types
-
-    def skip_type(self, stops: tuple[str, ...], *, newline: bool = False) -> None:
-        """Step over a type up to one of the stops (or a line end) at depth 0."""
-        first = True
-        angles = 0
-        while self.token.kind is not TokenKind.END:
-            text = self.token.text
-            if text == "<":
-                angles += 1
-            elif text in (">", ">>", ">>>"):
-                angles = max(0, angles - len(text))
-            elif (
-                (
-                    not first
-                    and angles == 0
-                    and text in stops
-                    and not (text == "{" and self.tokens[self.at - 1].text in ("|", "&", ":"))
-                )
-                or text in (")", "]", "}")
-                or (newline and not first and self.token.after_newline and angles == 0)
-            ):
-                return
-            opening = text in ("(", "[", "{") and self.token.match > self.at
-            self.at = self.token.match + 1 if opening else self.at + 1
-            first = False
-
-    def _generic_call(self) -> bool:
-        """Step over `<T>` when a call follows it."""
-        depth = 0
-        for i in range(self.at, min(self.at + 60, len(self.tokens))):
-            token = self.tokens[i]
-            depth += (token.text == "<") - len(token.text) * (token.text in (">", ">>", ">>>"))
-            if depth <= 0:
-                if self.tokens[min(i + 1, len(self.tokens) - 1)].text == "(":
-                    self.at = i + 1
-                    return True
-                return False
-            if token.text in (";", "&&", "||", "+", "==", "===") or token.kind is TokenKind.END:
-                return False
-        return False
-
-    def _skip_angles(self) -> None:
-        depth = 0
-        while self.token.kind is not TokenKind.END:
-            text = self.token.text
-            depth += (text == "<") - len(text) * (text in (">", ">>", ">>>"))
-            self.at += 1
-            if depth <= 0:
-                return
-
-
-def _pattern_names(target: ir.Node) -> list[str]:
-    return [n.id for n in target.items if isinstance(n, ir.Name)] if isinstance(target, ir.Seq) else []
-
-
-def _unquoted(text: str) -> str:
-    return text[1:-1]
-
-
-def _slice(base: ir.Node, args: list[ir.Node], at: tuple[int, int, int]) -> ir.Node:
-    first = args[0]
-    from_end = (
-        isinstance(first, ir.Group) and first.end - first.start > 1 and len(first.parts) >= 1 and _is_negative(first)
-    )
-    count = first.parts[0] if from_end and isinstance(first, ir.Group) else None
-    number = str(count.value) if isinstance(count, ir.Const) else ""
-    long = number.isdigit() and int(number) >= ir.LEAST_CHARACTERS
-    return ir.Slice(*at, base, from_end, len(args) == 1, number == "1", long)
-
-
-def _is_negative(node: ir.Group) -> bool:
-    """The group starts one character before its operand: a sign."""
-    inner = node.parts[0]
-    if isinstance(inner, ir.Group) and len(node.parts) == 2:
-        return _is_negative(inner)
-    return len(node.parts) == 1 and inner.start - node.start >= 1
-
-
-def _mapped(base: ir.Node, name: str, function: ir.Lambda, at: tuple[int, int, int]) -> ir.Node:
-    params = [p for p in function.params if p != "#async"]
-    source = base
-    if "#async" in function.params:
-        source = ir.Call(*at, ir.Name(*at, "as_completed"), [base])
-    returned = [n for n in function.body if isinstance(n, ir.Return)]
-    if name == "forEach" or len(function.body) > 1 or not returned:
-        loop = ir.For(*at, params[:1], source, function.body)
-        return (
-            loop
-            if name == "forEach"
-            else ir.Group(
-                *at,
-                [loop, ir.Comprehension(*at, returned[-1].value if returned else ir.Node(*at), [(params[:1], base)])],
-            )
-        )
-    return ir.Comprehension(*at, returned[0].value, [(params[:1], base)])

@@ -131,7 +131,8 @@ class TurnBlocks:
         self.commit(sequence)
         self._accounts.computed(sequence)
         if self._transfer is not None and sequence.turn.persist:
-            self._transfer.persist(held.content_keys, held.block_ids, held.num_matched_blocks)
+            salt = sequence.turn.cache_salt
+            self._transfer.persist(held.content_keys, held.block_ids, held.num_matched_blocks, salt)
             self._persist_tail(sequence, held, self._transfer)
         self._cache.release(held, sequence.packed(held.num_cached_tokens, sequence.num_computed), sequence.num_computed)
         sequence.held = None
@@ -140,7 +141,8 @@ class TurnBlocks:
         whole = len(held.content_keys)
         tail = sequence.packed(whole * self.block_size, sequence.num_computed)
         if tail:
-            transfer.persist_tail(self._cache.tail_key(held, tail), held.block_ids[whole])
+            salt = sequence.turn.cache_salt
+            transfer.persist_tail(self._cache.tail_key(held, tail), held.block_ids[whole], salt)
 
     def _plan_load(self, sequence: Sequence, match: Match) -> LoadDecision:
         """What to load of the blocks after the whole ones of ``match``, the half-full one at the end of what is cached

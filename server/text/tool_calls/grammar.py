@@ -30,6 +30,11 @@ class CallForm:
     closing: str = ""
     marks: tuple[str, ...] = ()
 
+    def written(self, name: str, arguments: str) -> str:
+        """One call as text."""
+        names = {"name": json.dumps(name, ensure_ascii=False), "bare": name}
+        return self.before.format(**names) + arguments + self.after.format(**names)
+
 
 HERMES = CallForm(
     '<tool_call>\n{{"name": {name}, "arguments": ', "}}\n</tool_call>", "\n", marks=("<tool_call>", "</tool_call>")

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from ....sessions.manager.requests import TurnFinished
-from ...engine.messages import TokensBySource
+from ....sessions.manager.requests import Miss, TurnFinished
+from ...engine.messages import MissedTokens, TokensBySource
 from ..answers import TurnTimings
 from .bodies import CacheControl
 
@@ -41,7 +41,23 @@ class MessageUsage(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens_details: OutputTokensDetails
     service_tier: Literal["standard"] = "standard"
     prompt_tokens_by_source: TokensBySource | msgspec.UnsetType = msgspec.UNSET
+    reusable_tokens: int | msgspec.UnsetType = msgspec.UNSET
+    missed: MissedTokens | msgspec.UnsetType = msgspec.UNSET
+    miss: Miss | msgspec.UnsetType | None = msgspec.UNSET
     timings: TurnTimings | msgspec.UnsetType = msgspec.UNSET
+
+
+class CacheMissReason(msgspec.Struct, frozen=True, kw_only=True):
+    """Which part of the request broke the prefix, and what that cost. ``unavailable``: none did; the KV was gone."""
+
+    type: Literal["model_changed", "system_changed", "tools_changed", "messages_changed", "unavailable"]
+    cache_missed_input_tokens: int
+
+
+class Diagnostics(msgspec.Struct, frozen=True, kw_only=True):
+    """Why the prompt's cached prefix was not reused; the rule and the place are in ``usage.miss``."""
+
+    cache_miss_reason: CacheMissReason
 
 
 class AnswerText(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="text"):
@@ -84,6 +100,7 @@ class MessageAnswer(msgspec.Struct, frozen=True, kw_only=True):
     stop_sequence: str | None
     usage: MessageUsage
     malformed_tool_uses: list[MalformedToolUse] | msgspec.UnsetType = msgspec.UNSET
+    diagnostics: Diagnostics | msgspec.UnsetType = msgspec.UNSET
 
 
 class MessageError(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +131,7 @@ class MessageEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     content_block: dict[str, Any] | None = None
     delta: dict[str, Any] | None = None
     usage: MessageUsage | None = None
+    diagnostics: Diagnostics | msgspec.UnsetType = msgspec.UNSET
     error: MessageError | None = None
 
 
@@ -157,5 +175,29 @@ def usage_of(finished: TurnFinished, kept: CacheControl | None) -> MessageUsage:
         output_tokens=usage.completion_tokens,
         output_tokens_details=OutputTokensDetails(thinking_tokens=finished.reasoning_tokens),
         prompt_tokens_by_source=usage.tokens_by_source,
+        reusable_tokens=usage.reusable_tokens,
+        missed=usage.missed,
+        miss=finished.miss,
         timings=TurnTimings(usage.queue_s, usage.load_s, usage.prefill_s, usage.decode_s),
     )
+
+
+def diagnostics_of(miss: Miss | None) -> Diagnostics | msgspec.UnsetType:
+    """A miss in Anthropic's words; left out where there was none."""
+    if miss is None:
+        return msgspec.UNSET
+    return Diagnostics(
+        cache_miss_reason=CacheMissReason(type=_changed(miss), cache_missed_input_tokens=miss.lost_tokens)
+    )
+
+
+def _changed(
+    miss: Miss,
+) -> Literal["model_changed", "system_changed", "tools_changed", "messages_changed", "unavailable"]:
+    if miss.rule == "PL504":
+        return "model_changed"
+    if miss.path is None:
+        return "unavailable"
+    if miss.path.startswith("tools"):
+        return "tools_changed"
+    return "system_changed" if miss.path.startswith("system") else "messages_changed"

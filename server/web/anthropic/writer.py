@@ -22,6 +22,7 @@ from .answers import (
     MalformedToolUse,
     MessageAnswer,
     StopReason,
+    diagnostics_of,
     usage_before,
     usage_of,
 )
@@ -100,6 +101,7 @@ class MessageWriter:
             "message_delta",
             delta={"stop_reason": reason, "stop_sequence": sequence},
             usage=usage_of(finished, self._head.cache_control),
+            **({"diagnostics": diagnostics_of(finished.miss)} if finished.miss is not None else {}),
             **notes,
         )
         return end + _event("message_stop")
@@ -122,6 +124,7 @@ class MessageWriter:
                 stop_sequence=sequence,
                 usage=usage_of(finished, self._head.cache_control),
                 malformed_tool_uses=_notes(malformed) or msgspec.UNSET,
+                diagnostics=diagnostics_of(finished.miss),
             )
         )
 

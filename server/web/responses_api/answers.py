@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from ....sessions.manager.requests import TurnFinished
-from ...engine.messages import TokensBySource
+from ....sessions.manager.requests import Miss, TurnFinished
+from ...engine.messages import MissedTokens, TokensBySource
 from ..answers import MalformedToolCall, TurnTimings
 
 Status = Literal["in_progress", "completed", "incomplete", "failed"]
@@ -36,6 +36,9 @@ class ResponseUsage(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens_details: OutputTokensDetails
     total_tokens: int
     prompt_tokens_by_source: TokensBySource
+    reusable_tokens: int
+    missed: MissedTokens
+    miss: Miss | None
     timings: TurnTimings
 
 
@@ -159,5 +162,8 @@ def usage_of(finished: TurnFinished) -> ResponseUsage:
         output_tokens_details=OutputTokensDetails(reasoning_tokens=finished.reasoning_tokens),
         total_tokens=usage.prompt_tokens + usage.completion_tokens,
         prompt_tokens_by_source=usage.tokens_by_source,
+        reusable_tokens=usage.reusable_tokens,
+        missed=usage.missed,
+        miss=finished.miss,
         timings=TurnTimings(usage.queue_s, usage.load_s, usage.prefill_s, usage.decode_s),
     )

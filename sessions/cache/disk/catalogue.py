@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
 from collections.abc import Iterable
 
 from ..block_pool import BlockPool
+from ..tenant_quota import TenantQuota
 from .index_log import Record, RecordKind
 
 
@@ -15,16 +17,17 @@ class Catalogue:
     A slot whose entry was replaced while somebody reads it becomes free when the last reader is done.
     """
 
-    def __init__(self, num_slots: int) -> None:
+    def __init__(self, num_slots: int, quota: TenantQuota | None = None) -> None:
         self.num_slots = num_slots
+        self.quota = quota or TenantQuota()
         self._pool = BlockPool(num_slots)
         self._entries: OrderedDict[bytes, Record] = OrderedDict()  # the least recently used first
         self.num_evicted = 0
 
     @classmethod
-    def replay(cls, num_slots: int, records: Iterable[Record]) -> Catalogue:
+    def replay(cls, num_slots: int, records: Iterable[Record], quota: TenantQuota | None = None) -> Catalogue:
         """What a log's ``records`` come to; blocks in slots from ``num_slots`` on are left out."""
-        catalogue = cls(num_slots)
+        catalogue = cls(num_slots, quota)
         entries = catalogue._entries
         key_in: dict[int, bytes] = {}
         for record in records:
@@ -56,13 +59,14 @@ class Catalogue:
         if key not in self._entries:
             return False
         self._entries.move_to_end(key)
+        self.quota.touch(key)
         return True
 
     def begin_read(self, key: bytes) -> Record | None:
         """Where ``key`` is; its slot is not written to before ``end_read``."""
         stored = self._entries.get(key)
         if stored is not None:
-            self._entries.move_to_end(key)
+            self.touch(key)
             self._pool.retain([stored.slot])
         return stored
 
@@ -72,8 +76,9 @@ class Catalogue:
     def claim_slot(self) -> int | None:
         """A slot to write to; gives up the least recently used entry if none is free. None: all are being read."""
         if self._pool.num_free == 0:
-            for key, stored in self._entries.items():
-                if self._pool.refcount(stored.slot) == 1:
+            for key in itertools.chain(self.quota.go_first(), self._entries):
+                stored = self._entries.get(key)
+                if stored is not None and self._pool.refcount(stored.slot) == 1:
                     self.remove(key)
                     self.num_evicted += 1
                     break
@@ -87,13 +92,16 @@ class Catalogue:
 
     def put(self, stored: Record) -> None:
         """The bytes of ``stored.key`` are in the slot that was claimed for them."""
+        tenant = self.quota.tenant_of(stored.key)
         self.remove(stored.key)
         self._entries[stored.key] = stored
+        self.quota.used(stored.key, tenant)
 
     def remove(self, key: bytes) -> Record | None:
         """Forget ``key``; returns what it was, None if it was not there."""
         stored = self._entries.pop(key, None)
         if stored is not None:
+            self.quota.gone(key)
             self._pool.release([stored.slot])
         return stored
 

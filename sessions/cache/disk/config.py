@@ -15,6 +15,7 @@ class DiskConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     ``quota_bytes`` bounds the blocks of all models in ``path`` together. ``write_queue_bytes`` is the memory for blocks
     that wait to be written; when it is full, further blocks are not stored. ``num_readers`` is how many reads are in
     flight at once. ``segment_bytes`` is the size of one segment file; a folder keeps the size that it was made with.
+    ``tenant_quota_bytes`` is what a tenant may have before its own blocks go first; 0: all.
     """
 
     path: str
@@ -22,6 +23,7 @@ class DiskConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     write_queue_bytes: int = 128 * MIB
     num_readers: int = 4
     segment_bytes: int = 1024 * MIB
+    tenant_quota_bytes: int = 0
 
     def validate(self, block_bytes: int) -> None:
         """Raise ConfigError naming the first key that is out of range."""

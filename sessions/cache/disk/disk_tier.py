@@ -101,9 +101,14 @@ class DiskTier:
         taken = []
         for entry in entries:
             with self._lock:
-                known = self._namespace.catalogue.touch(entry.key)
+                catalogue = self._namespace.catalogue
+                known = catalogue.touch(entry.key)
+                catalogue.quota.used(entry.key, entry.tenant)
                 ready = not self._writer.is_failing
             taken.append(known or (ready and self._queue.offer(entry.key, entry.blocks[0])))
+            if not taken[-1]:
+                with self._lock:
+                    catalogue.quota.gone(entry.key)
         with self._lock:
             self._counts.rejected += taken.count(False)
         return taken

@@ -6,6 +6,7 @@ import logging
 
 from ...errors import ConfigError
 from ..keys import KVFingerprint
+from ..tenant_quota import TenantQuota
 from .catalogue import Catalogue
 from .config import DiskConfig
 from .folder import INDEX_NAME, DataFolder
@@ -28,6 +29,8 @@ class Namespace:
         """
         self._folder = folder
         self._quota_bytes = config.quota_bytes
+        tenant_blocks = config.tenant_quota_bytes // fingerprint.block_bytes
+        self._most_of_a_tenant = tenant_blocks if config.tenant_quota_bytes else None
         slots_per_segment = max(1, config.segment_bytes // fingerprint.block_bytes)
         self._shape = Shape(fingerprint.digest(), fingerprint.block_bytes, slots_per_segment)
         self.block_bytes = fingerprint.block_bytes
@@ -57,7 +60,7 @@ class Namespace:
             self._begin()
             self.num_damaged = 1
         self.segments = Segments(self._path, self._shape.block_bytes, self._shape.slots_per_segment)
-        self.catalogue = Catalogue.replay(self.num_slots, records)
+        self.catalogue = Catalogue.replay(self.num_slots, records, TenantQuota(self._most_of_a_tenant))
         self._leave_out_lost_slots()
 
     def _check_shape(self) -> None:

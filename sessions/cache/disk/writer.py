@@ -105,6 +105,8 @@ class Writer:
             with self._lock:
                 for stored in claims:
                     self._namespace.catalogue.give_back(stored.slot)
+                for key, _ in batch:
+                    self._namespace.catalogue.quota.gone(key)
                 self._counts.rejected += len(batch)
             self._failed(error)
         finally:
@@ -134,6 +136,7 @@ class Writer:
             with self._lock:
                 slot = self._namespace.catalogue.claim_slot()
                 if slot is None:
+                    self._namespace.catalogue.quota.gone(key)
                     self._counts.rejected += 1
                     continue
             claims.append(Record(RecordKind.STORED, slot, xxh3_64_intdigest(block.data), key))
@@ -159,6 +162,7 @@ class Writer:
                     self._counts.stored += 1
                 else:
                     self._namespace.catalogue.give_back(stored.slot)
+                    self._namespace.catalogue.quota.gone(stored.key)
                     self.note_dropped(stored)
             self._counts.written_bytes += num_bytes
             self.bandwidth.observe(num_bytes, seconds)

@@ -29,7 +29,12 @@ from sessile.server.client import (
     SessionNotFound,
     StaleVersion,
     StopCause,
+    TextDelta,
     ToolCall,
+    ToolCallArguments,
+    ToolCallStarted,
+    ToolChoice,
+    ToolChoiceMode,
     TurnInterrupted,
 )
 
@@ -42,6 +47,58 @@ TOOL = {
     },
 }
 GREEDY = SamplingParams(temperature=0.0)
+
+
+CALL = '{"name": "read_file", "arguments": {"path":  "a.txt"}}'
+
+
+async def test_a_tool_loop(front: Any) -> None:
+    """colibri #1576: the answer to a call continues the very tokens that were sampled."""
+    said = [*front.manager._turns.prompts.tokenizer.encode(CALL, allow_special=False), 257]
+    async with front.client() as client, client.open(tools=[TOOL]) as session:
+        front.engine.will_say(said)
+        turn = session.generate(messages="what is in a.txt?", sampling=GREEDY)
+        events = [event async for event in turn.events()]
+        (call,) = turn.tool_calls
+        assert (call.name, call.arguments) == ("read_file", '{"path":  "a.txt"}')
+        assert turn.finished.finish_reason is FinishReason.TOOL_CALLS
+        (started,) = (event for event in events if isinstance(event, ToolCallStarted))
+        assert (started.id, started.name) == (call.id, "read_file")
+        fragments = [event.fragment for event in events if isinstance(event, ToolCallArguments)]
+        assert "".join(fragments) == call.arguments
+        assert turn.token_ids == tuple(said)
+        assert turn.text == ""
+        prompt = front.engine.submitted[0].token_ids
+        await session.tool_result(call.id, "nothing", name="read_file", sampling=GREEDY).wait()
+        assert front.engine.submitted[1].token_ids[: len(prompt) + len(said)] == [*prompt, *said]
+
+
+async def test_a_broken_stream_doubles_no_part_of_a_call(front: Any) -> None:
+    said = [*front.manager._turns.prompts.tokenizer.encode(CALL, allow_special=False), 257]
+    async with front.client() as client, client.open(tools=[TOOL]) as session:
+        front.engine.will_say(said, fail_after=45)
+        front.engine.will_say(said)
+        turn = session.generate(messages="go", sampling=GREEDY)
+        events = [event async for event in turn.events()]
+    assert len(front.engine.submitted) == 2
+    assert sum(isinstance(event, ToolCallStarted) for event in events) == 1
+    fragments = [event.fragment for event in events if isinstance(event, ToolCallArguments)]
+    assert ["".join(fragments)] == [call.arguments for call in turn.tool_calls]
+    tokens = [token for event in events if isinstance(event, TextDelta) for token in event.token_ids]
+    assert tokens == said
+
+
+async def test_a_call_can_be_required(front: Any) -> None:
+    choice = ToolChoice(mode=ToolChoiceMode.REQUIRED, name="read_file", parallel=False)
+    async with front.client() as client, client.open(tools=[TOOL]) as session:
+        await session.generate(messages="go", sampling=GREEDY, tool_choice=choice).wait()
+        grammar = front.engine.submitted[0].sampling.grammar
+        assert grammar is not None
+        assert "read_file" in grammar.text
+        other = ToolChoice(mode=ToolChoiceMode.REQUIRED, name="f")
+        with pytest.raises(RequestError) as bad:
+            await session.generate(messages="go", tool_choice=other).wait()
+        assert bad.value.field == "tool_choice.name"
 
 
 async def test_a_conversation(front: Any) -> None:

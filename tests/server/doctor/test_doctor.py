@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 from contextlib import closing
 
+import msgspec
 import pytest
 
 from sessile.server import app
 from sessile.server.config import load_config
 from sessile.server.doctor import software
 from sessile.server.doctor.finding import Finding, Health
+from sessile.server.doctor.inference import _tiers
 from sessile.server.doctor.report import examine, is_broken, print_report
+from sessile.server.engine.kept_calibration import Kept
 from sessile.server.model.source import default_cache_dir
 from sessile.server.places import listen
+from sessile.sessions.cache.cost_model import Calibration
 
 
 @pytest.fixture
@@ -105,3 +109,14 @@ def test_models(flags, capsys, tmp_path, monkeypatch) -> None:
     assert app.main(["models", "--json"]) == 0
     (model,) = json.loads(capsys.readouterr().out)["models"]
     assert (model["name"], model["kind"], model["size_bytes"]) == ("smollm2-135m", "embedded", 0)
+
+
+def test_the_tiers_say_from_where_on_a_load_pays(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("SESSILE_CACHE_DIR", str(tmp_path))
+    assert "not measured yet" in _tiers().found
+    (tmp_path / "calibration").mkdir()
+    loads = {"host": (1e-4, 1e-9), "disk": (1000.0, 1.0)}
+    calibration = Calibration(prefill=(0.001, 0.001, 0.0), loads=loads)
+    kept = Kept(model="a model", block_size=16, block_bytes=4096, calibration=calibration)
+    (tmp_path / "calibration" / "x.json").write_bytes(msgspec.json.encode(kept))
+    assert _tiers().found == "with a model, loading beats computing: host from 16 tokens on, disk never"

@@ -19,9 +19,9 @@ from tiny_llama import VOCAB, make_tiny_llama
 
 from sessile.server.engine.client import EngineClient, EngineState
 from sessile.server.engine.engine_config import Device, Dtype, EngineConfig
-from sessile.server.engine.messages import FinishReason, SubmitTurn, TurnOutput
+from sessile.server.engine.messages import FinishReason, Priority, SubmitTurn, TurnOutput
 from sessile.server.engine.sampling_params import SamplingParams
-from sessile.sessions.errors import CapacityError, ContextOverflow, EngineError, RequestError
+from sessile.sessions.errors import CapacityError, ContextOverflow, DeadlineExceeded, EngineError, RequestError
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -128,6 +128,14 @@ async def test_abort_ends_a_turn_with_its_usage(engine: EngineClient) -> None:
     assert outputs[-1].finish_reason is FinishReason.ABORTED
     assert outputs[-1].usage is not None
     assert outputs[-1].usage.completion_tokens < 1500
+
+
+async def test_a_turn_whose_deadline_passed_while_it_waited_says_so(engine: EngineClient) -> None:
+    with pytest.raises(DeadlineExceeded) as raised:
+        await collect(engine, msgspec.structs.replace(turn("late"), deadline_s=0.0))
+    assert "deadline" in raised.value.message and raised.value.remedy
+    assert engine.stats.queues[Priority.INTERACTIVE].expired >= 1
+    assert len((await collect(engine, turn("late")))[0]) == 12, "its id is free again"
 
 
 @pytest.mark.parametrize(

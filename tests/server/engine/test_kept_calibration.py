@@ -12,7 +12,7 @@ from checksum_model import ChecksumModel
 from sessile.server.engine import kept_calibration
 from sessile.server.engine.core import EngineCore
 from sessile.server.engine.engine_config import EngineConfig
-from sessile.server.engine.kept_calibration import KeptCalibration
+from sessile.server.engine.kept_calibration import KeptCalibration, newest
 from sessile.server.engine.lower_tiers import TierSetup, open_lower_tiers
 from sessile.sessions.cache.cost_model import Calibration, LoadSample, PrefillSample
 
@@ -47,7 +47,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 def start(folder: Path, weights: str = "w", **config: object) -> EngineCore:
     settings = EngineConfig(kv_memory_bytes=2**16, host_memory_bytes=2**16, **config)  # type: ignore[arg-type]
-    kept = KeptCalibration(folder, (weights,))
+    kept = KeptCalibration(folder, "checksums", (weights,))
     tiers = TierSetup(partial(open_lower_tiers, settings), kept.calibrate, kept.keep)
     return EngineCore(settings, ChecksumModel(), torch.device("cpu"), lambda: 0.0, weights, tiers)
 
@@ -98,3 +98,14 @@ def test_a_folder_that_cannot_be_made_is_no_error(machine: Machine, tmp_path: Pa
     (tmp_path / "file").write_text("")
     start(tmp_path / "file" / "calibration").close()
     assert machine.measured == 1
+
+
+def test_what_was_kept_last_says_from_where_on_a_load_pays(machine: Machine, tmp_path: Path) -> None:
+    assert newest(tmp_path) is None
+    assert newest(tmp_path / "missing") is None
+    start(tmp_path).close()
+    (tmp_path / "damaged.json").write_text("{")
+    kept = newest(tmp_path)
+    assert kept is not None
+    assert kept.model == "checksums"
+    assert kept.break_even_tokens() == {"host": 16}

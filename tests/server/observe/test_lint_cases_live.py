@@ -16,6 +16,7 @@ import pytest
 from live_front import LiveFront, live_front
 
 from sessile.prompt_lint.request import ApiShape, shape_of
+from sessile.server.web.anthropic.bodies import MessagesBody
 from sessile.server.web.bodies import ChatBody
 
 CASES = Path(__file__).resolve().parents[3].parent / "shared" / "lint" / "cases"
@@ -30,7 +31,8 @@ TEMPLATE = (  # prints all that a template can: tools first, then messages with 
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason="the cases are not beside the checkout")
-CHAT_FIELDS = {struct.encode_name for struct in msgspec.structs.fields(ChatBody)}
+CHAT_FIELDS = {field.encode_name for field in msgspec.structs.fields(ChatBody)}
+MESSAGES_FIELDS = {field.encode_name for field in msgspec.structs.fields(MessagesBody)}
 
 
 @dataclass
@@ -42,7 +44,8 @@ class Outcome:
     reused: list[str] = field(default_factory=list)
 
 
-def chat_cases() -> list[dict[str, Any]]:
+def sent_cases() -> list[dict[str, Any]]:
+    """The traces that the server's endpoints take."""
     found = []
     for path in sorted(CASES.glob("*.json")):
         case = json.loads(path.read_text())
@@ -52,53 +55,73 @@ def chat_cases() -> list[dict[str, Any]]:
 
 
 def is_taken(body: dict[str, Any]) -> bool:
-    """A chat request without pictures, which the server refuses."""
-    return shape_of(body) is ApiShape.OPENAI_CHAT and "image_url" not in json.dumps(body["messages"])
+    """A chat or messages request without pictures, which the server refuses."""
+    is_chat = shape_of(body) in (ApiShape.OPENAI_CHAT, ApiShape.ANTHROPIC)
+    return is_chat and "image_url" not in json.dumps(body["messages"])
 
 
 def sendable(body: dict[str, Any]) -> dict[str, Any]:
     """What the endpoint takes, with a short answer."""
-    kept = {key: value for key, value in body.items() if key in CHAT_FIELDS}
+    fields = CHAT_FIELDS if shape_of(body) is ApiShape.OPENAI_CHAT else MESSAGES_FIELDS
+    kept = {key: value for key, value in body.items() if key in fields}
     messages = [
         message if message["role"] != "tool" else {"tool_call_id": "call", **message} for message in body["messages"]
     ]
     return {**kept, "messages": messages, "max_tokens": 4, "temperature": 0}
 
 
-async def send_all(front: LiveFront, case: dict[str, Any]) -> list[dict[str, Any]]:
-    """Usage of each request."""
+async def send_all(front: LiveFront, case: dict[str, Any]) -> list[tuple[int, int, dict[str, Any] | None]]:
+    """Of each request: its prompt's tokens, those of them that were cached, and the miss."""
     sessions = case.get("sessions") or [f"session of {case['id']}"] * len(case["requests"])
-    return [await front.chat(sendable(body), session) for body, session in zip(case["requests"], sessions, strict=True)]
+    outcomes = []
+    for body, session in zip(case["requests"], sessions, strict=True):
+        if shape_of(body) is ApiShape.OPENAI_CHAT:
+            usage = await front.chat(sendable(body), session)
+            cached = usage["prompt_tokens_details"]["cached_tokens"]
+            outcomes.append((usage["prompt_tokens"], cached, usage["miss"]))
+        else:
+            outcomes.append(await send_message(front, sendable(body), session))
+    return outcomes
 
 
-def judge(case: dict[str, Any], usages: list[dict[str, Any]], outcome: Outcome) -> None:
+async def send_message(front: LiveFront, body: dict[str, Any], session: str) -> tuple[int, int, dict[str, Any] | None]:
+    """The same over Anthropic's API, which also tells the reason in its own words."""
+    answer = await front.client.post("/v1/messages", json=body, headers={"x-claude-code-session-id": session})
+    assert answer.status_code == 200, answer.text
+    usage, miss = answer.json()["usage"], answer.json()["usage"]["miss"]
+    assert ("diagnostics" in answer.json()) == (miss is not None)
+    if miss is not None and miss["path"] is not None:
+        changed = answer.json()["diagnostics"]["cache_miss_reason"]["type"]
+        assert miss["path"].startswith(changed.removesuffix("_changed"))
+    cached = usage["cache_read_input_tokens"]
+    return usage["input_tokens"] + usage["cache_creation_input_tokens"] + cached, cached, miss
+
+
+def judge(case: dict[str, Any], sent: list[tuple[int, int, dict[str, Any] | None]], outcome: Outcome) -> None:
     for place in case["expect"].get("at", []):
-        usage = usages[place["pair"][1]]
-        miss, name = usage["miss"], f"{case['id']} {place['pair']}"
+        _, cached, miss = sent[place["pair"][1]]
+        name, rule = f"{case['id']} {place['pair']}", case["expect"]["rule"]
         path = place.get("path") or place["parameters"][0]
-        cached = usage["prompt_tokens_details"]["cached_tokens"]
-        if miss is None and cached > 0.8 * usages[place["pair"][0]]["prompt_tokens"]:
+        if miss is None and cached > 0.8 * sent[place["pair"][0]][0]:
             outcome.reused.append(name)
-        elif miss is not None and (miss["rule"], miss["path"]) == (case["expect"]["rule"], path):
+        elif miss is not None and (miss["rule"], miss["path"]) == (rule, path):
             outcome.right.append(name)
         else:
-            outcome.wrong.append(
-                f"{name}: wanted {case['expect']['rule']} {path}, got {miss and (miss['rule'], miss['path'])}"
-            )
+            outcome.wrong.append(f"{name}: wanted {rule} {path}, got {miss and (miss['rule'], miss['path'])}")
 
 
 async def test_rule_and_place_of_at_least_95_percent(tmp_path: Path) -> None:
     outcome = Outcome()
-    for number, case in enumerate(chat_cases()):
+    for number, case in enumerate(sent_cases()):
         names = tuple({body["model"] for body in case["requests"]})
         template = case.get("chat_template") or TEMPLATE
         async with live_front(tmp_path / str(number), template=template, names=names) as front:
-            usages = await send_all(front, case)
+            sent = await send_all(front, case)
             if case["expect"]["category"] is None:
-                unexpected = [usage["miss"]["rule"] for usage in usages if usage["miss"] is not None]
+                unexpected = [miss["rule"] for _, _, miss in sent if miss is not None]
                 assert not set(unexpected) - set(case["expect"].get("allow") or ()), case["id"]
                 continue
-            judge(case, usages, outcome)
+            judge(case, sent, outcome)
     judged = len(outcome.right) + len(outcome.wrong)
     assert judged >= 35
     assert len(outcome.right) >= 0.95 * judged, outcome.wrong

@@ -9,7 +9,7 @@ import httpx
 import msgspec
 import pytest
 
-from sessile.server.engine.messages import FinishReason
+from sessile.server.engine.messages import FinishReason, Priority
 from sessile.server.web.answers import ChatChunk, ChatCompletion, TextCompletion
 from sessile.sessions.errors import CapacityError, ContextOverflow, EngineError
 from sessile.sessions.manager.requests import MessagesInput, StopCause, TextInput, TokenIdsInput
@@ -143,6 +143,22 @@ async def test_the_body_becomes_the_turn(client, stage):
     assert turn.stop == ("END",)
     assert turn.tools == tuple(body["tools"])
     assert turn.template_arguments == {"enable_thinking": False}
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, Priority.INTERACTIVE),
+        ({"service_tier": "flex"}, Priority.BACKGROUND),
+        ({"service_tier": "priority"}, Priority.INTERACTIVE),
+        ({"priority": "batch"}, Priority.BATCH),
+        ({"priority": "interactive", "service_tier": "flex"}, Priority.INTERACTIVE),
+    ],
+)
+async def test_the_class_of_a_turn(client, stage, chat_body, fields, expected):
+    response = await client.post(CHAT, json=chat_body | fields)
+    assert response.status_code == 200, response.text
+    assert stage.turns.requests[0].priority is expected
 
 
 async def test_tool_choice_none_hides_the_tools(client, stage, chat_body):

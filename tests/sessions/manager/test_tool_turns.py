@@ -200,6 +200,58 @@ async def test_mtplx_121_colibri_1576_a_call_sent_back_otherwise_is_replayed_exa
     assert two.usage.tokens_by_source.cached >= one.num_tokens - 1
 
 
+@pytest.mark.parametrize("text", ["", "Let me look.", " Let me look.\n"])
+async def test_an_answer_is_known_by_the_ids_of_its_calls(bench: Bench, text: str) -> None:
+    """Many clients drop the text beside calls, or trim it."""
+    hermes(bench)
+    said = says(bench, "Let me look.\n" + CALL)
+    parsed, _, one = await told(complete(bench, [user("a")]))
+    call = ToolCall(id=parsed.calls[0].id, name="search", arguments='{"n":1,"q":"a"}')
+    sent = Message(role=Role.ASSISTANT, content=text, tool_calls=(call,))
+    again = [user("a"), sent, Message(role=Role.TOOL, content="found", tool_call_id=call.id)]
+    await told(complete(bench, again))
+    assert bench.engine.submitted[1].token_ids[: one.num_tokens] == [*bench.engine.submitted[0].token_ids, *said]
+    for other in (ToolCall(id=call.id, name="search", arguments='{"q": "b"}'), ToolCall(id="x", name="f")):
+        changed = msgspec.structs.replace(sent, tool_calls=(other,))
+        await told(complete(bench, [user("a"), changed, again[2]]))
+        assert (
+            bench.engine.submitted[-1].token_ids[: one.num_tokens]
+            != bench.engine.submitted[1].token_ids[: one.num_tokens]
+        )
+
+
+async def test_a_template_without_tools_is_told_of_them(bench: Bench) -> None:
+    """The tools stand in the system message, and calls in the text of answers that are rendered anew."""
+    hermes(bench)
+    call = ToolCall(id="x", name="search", arguments='{"q": "b"}')
+    messages = [user("a"), Message(role=Role.ASSISTANT, content="So.", tool_calls=(call,)), user("b")]
+    await told(complete(bench, messages))
+    shown = bench.shown(bench.engine.submitted[0].token_ids)
+    assert shown.startswith("<|im_start|>system\nYou can call these functions:\n" + json.dumps(TOOL["function"]))
+    assert 'nothing but\n<tool_call>\n{"name": "name", "arguments": {…}}\n</tool_call><|im_end|>' in shown
+    assert 'So.\n<tool_call>\n{"name": "search", "arguments": {"q": "b"}}\n</tool_call><|im_end|>' in shown
+    session = await bench.open(tools=(TOOL,), system="s")
+    await told(generate(bench, session.session_id))
+    await told(generate(bench, session.session_id))
+    shown = bench.shown(bench.engine.submitted[-1].token_ids)
+    assert shown.startswith("<|im_start|>system\ns\n\nYou can call these functions:")
+    assert shown.count("You can call") == 1
+
+
+async def test_reasoning_goes_on_where_it_was_cut_off(bench: Bench) -> None:
+    hermes(bench, reasoning_parser=ReasoningFormat.THINK)
+    session = await bench.open()
+    bench.engine.will_say(bench.tokens("<think>because"))
+    parsed, _, _ = await told(generate(bench, session.session_id))
+    assert (parsed.reasoning, parsed.text) == ("because", "")
+    says(bench, "it is</think>so")
+    parsed, _, _ = await told(generate(bench, session.session_id, None))
+    assert (parsed.reasoning, parsed.text) == ("it is", "so")
+    says(bench, "<think>again</think>yes")
+    parsed, _, _ = await told(generate(bench, session.session_id))
+    assert (parsed.reasoning, parsed.text) == ("again", "yes")
+
+
 async def test_a_choice_that_cannot_be_is_refused(bench: Bench) -> None:
     for fields, field in (
         ({"tools": (), "tool_choice": ToolChoice(mode=ToolChoiceMode.REQUIRED)}, "tool_choice"),

@@ -10,11 +10,13 @@ from rich.console import Console
 
 from ....model.source import resolve_model
 from ....text.tokenizer_files import load_tokenizer
+from ...engine_config import Speculation
 from ..drafter import Drafter, NoDrafts
 from ..speculator import Speculator
 from ..step_cost import StepCost
 from .acceptance import TYPICAL_COST, proposer, read_answers, tell
 from .overhead import measure
+from .random_text import compare, load
 
 console = Console(highlight=False, soft_wrap=True)
 FLAT_COST = {1: 1.0, 512: 1.2}  # drafts pay always: the most work
@@ -47,6 +49,14 @@ def _overhead(arguments: argparse.Namespace) -> None:
             )
 
 
+def _random(arguments: argparse.Namespace) -> None:
+    model = load()
+    for batch in arguments.batch:
+        best = compare(model, batch, arguments.tokens, arguments.rounds)
+        off, on = best[Speculation.OFF], best[Speculation.AUTO]
+        console.print(f"batch {batch:2}: off {off * 1e3:.2f} ms a token, auto {on * 1e3:.2f} ms: {on / off - 1:+.1%}")
+
+
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="python -m sessile.server.engine.speculation.bench", description=__doc__)
@@ -60,6 +70,11 @@ def main() -> None:
     overhead.add_argument("--context", type=int, default=8000)
     overhead.add_argument("--steps", type=int, default=200)
     overhead.set_defaults(run=_overhead)
+    random = commands.add_parser("random", help="the embedded model saying random tokens, with speculation and without")
+    random.add_argument("--batch", type=int, nargs="+", default=[1, 4, 16])
+    random.add_argument("--tokens", type=int, default=96)
+    random.add_argument("--rounds", type=int, default=5)
+    random.set_defaults(run=_random)
     arguments = parser.parse_args()
     arguments.run(arguments)
 

@@ -1,0 +1,55 @@
+"""Calls and patterns with a form of their own: slices, maps, destructuring."""
+
+from __future__ import annotations
+
+from .. import ir
+
+
+def pattern_names(target: ir.Node) -> list[str]:
+    """The names that a destructuring pattern binds."""
+    return [n.id for n in target.items if isinstance(n, ir.Name)] if isinstance(target, ir.Seq) else []
+
+
+def unquoted(text: str) -> str:
+    """A string literal without its quotes."""
+    return text[1:-1]
+
+
+def slice_of(base: ir.Node, args: list[ir.Node], at: tuple[int, int, int]) -> ir.Node:
+    """`base.slice(…)`."""
+    first = args[0]
+    from_end = (
+        isinstance(first, ir.Group) and first.end - first.start > 1 and len(first.parts) >= 1 and _is_negative(first)
+    )
+    count = first.parts[0] if from_end and isinstance(first, ir.Group) else None
+    number = str(count.value) if isinstance(count, ir.Const) else ""
+    long = number.isdigit() and int(number) >= ir.LEAST_CHARACTERS
+    return ir.Slice(*at, base, from_end, len(args) == 1, number == "1", long)
+
+
+def _is_negative(node: ir.Group) -> bool:
+    """The group starts one character before its operand: a sign."""
+    inner = node.parts[0]
+    if isinstance(inner, ir.Group) and len(node.parts) == 2:
+        return _is_negative(inner)
+    return len(node.parts) == 1 and inner.start - node.start >= 1
+
+
+def mapped(base: ir.Node, name: str, function: ir.Lambda, at: tuple[int, int, int]) -> ir.Node:
+    """`base.map(…)` and its kin as a comprehension or a loop; an async function stores in completion order."""
+    params = [p for p in function.params if p != "#async"]
+    source = base
+    if "#async" in function.params:
+        source = ir.Call(*at, ir.Name(*at, "as_completed"), [base])
+    returned = [n for n in function.body if isinstance(n, ir.Return)]
+    if name == "forEach" or len(function.body) > 1 or not returned:
+        loop = ir.For(*at, params[:1], source, function.body)
+        return (
+            loop
+            if name == "forEach"
+            else ir.Group(
+                *at,
+                [loop, ir.Comprehension(*at, returned[-1].value if returned else ir.Node(*at), [(params[:1], base)])],
+            )
+        )
+    return ir.Comprehension(*at, returned[0].value, [(params[:1], base)])
