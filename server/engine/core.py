@@ -79,7 +79,8 @@ class EngineCore:
         self._sample = parts.sample
         self._cache = EngineCache(config, self._kv_cache, model, weights, tiers, clock)
         self._drafter = NoDrafts() if drafter is None else drafter(self._runner, self._kv_cache)
-        self._accounts = PromptAccounts(SeenPrefixes(config.block_size, config.reuse_index_tokens // config.block_size))
+        seen = SeenPrefixes(config.block_size, config.reuse_index_tokens // config.block_size)
+        self._accounts = PromptAccounts(seen, self._cache.expired_owners)
         self._scheduler = Scheduler(
             config, self._cache.prefixes, self._accounts, clock, self._cache.transfer, self._drafter
         )
@@ -102,7 +103,7 @@ class EngineCore:
         """Nothing can be done until a load, a grammar or work on a cached path is ready: whoever steps may rest for a
         moment."""
         waits = bool(self._scheduler.loading) or (
-            bool(self._service.num_open or self._grammars.num_compiling) and not self._scheduler.waiting
+            bool(self._service.num_open or self._grammars.num_compiling) and not self._scheduler.num_waiting
         )
         return waits and not self._scheduler.running and not self._ended
 

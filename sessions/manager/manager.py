@@ -101,6 +101,7 @@ class SessionManager:
         text_config: TextConfig | None = None,
         grammars: GrammarConfig | None = None,
         persistence: PersistencePolicy = DEFAULT_POLICY,
+        keep_conversations: bool = True,
         observer: TurnObserver | None = None,
         export_key: Path | None = None,
     ) -> None:
@@ -119,6 +120,7 @@ class SessionManager:
             self._care,
             clock,
             self._publish,
+            keep=keep_conversations,
         )
         self._session_turns = SessionTurns(
             self._records, self._turns, self._care, clock=clock, policy=persistence, publish=self._publish

@@ -19,6 +19,7 @@ from sessile.sessions.manager import (
     CompletionRequest,
     GenerateRequest,
     MessagesInput,
+    SessionManager,
     TextInput,
     TurnFinished,
 )
@@ -78,7 +79,8 @@ async def test_parallel_requests_branch_instead_of_failing(bench: Bench) -> None
         bench.engine.will_say([64, 65, 257], gate=gate)
     history = [user("a"), assistant(said)]
     running = [asyncio.ensure_future(bench.complete([*history, user(text)])) for text in "xy"]
-    await asyncio.sleep(0.05)
+    while len(bench.engine.running) < 2:
+        await asyncio.sleep(0)
     gate.set()
     ends = [end for _, end in await asyncio.gather(*running)]
     assert {end.turn for end in ends} == {2}
@@ -105,7 +107,8 @@ async def test_a_session_that_must_be_taken(bench: Bench) -> None:
     gate = asyncio.Event()
     bench.engine.will_say([64, 65, 257], gate=gate)
     running = asyncio.ensure_future(bench.say(session.session_id, "x"))
-    await asyncio.sleep(0.05)
+    while not bench.manager.running.is_busy(session.session_id):
+        await asyncio.sleep(0)
     with pytest.raises(SessionBusy):
         await bench.complete([user("z")], session_id=session.session_id)
     gate.set()
@@ -119,6 +122,17 @@ async def test_what_is_not_to_be_kept_is_not(bench: Bench) -> None:
     assert two.usage.tokens_by_source.cached >= one.num_tokens
     _, text = await collected(bench.manager.complete(CompletionRequest(prompt=TextInput("x"), sampling=GREEDY)))
     assert text.session_id == ""
+    assert await bench.store.sessions("", limit=10) == []
+
+
+async def test_a_server_that_keeps_no_conversations(bench: Bench) -> None:
+    bench.manager.shutdown()
+    bench.manager = SessionManager(
+        bench.store, bench.engine, bench.tokenizer, bench.template, clock=bench.clock, keep_conversations=False
+    )
+    said, one = await bench.complete([user("a")])
+    _, two = await bench.complete([user("a"), assistant(said), user("b")])
+    assert two.usage.tokens_by_source.cached >= one.num_tokens
     assert await bench.store.sessions("", limit=10) == []
 
 
