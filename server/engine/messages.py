@@ -255,9 +255,11 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens_by_source: TokensBySource = TokensBySource()
     reuse: ReuseTotals = ReuseTotals()
     generated_tokens: int = 0
+    forced_tokens: int = 0  # of these, those that a grammar left no choice about
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     drafts: tuple[DraftCounters, ...] = ()  # the same by source
+    damaged_draft_files: int = 0  # of past outputs, thrown away
     step_s: float = 0.0  # seconds spent in steps
     steps_by_time: tuple[int, ...] = ()  # steps of up to so many seconds each (STEP_TIMES), and longer ones
     model_s: float = 0.0  # of these, in the model

@@ -68,9 +68,11 @@ def engine_families(stats: EngineStats) -> Iterator[Metric]:
         {"running": stats.running, "waiting": stats.waiting},
     )
     for name, help_text, value in (
-        ("sessile_generated_tokens", "Tokens sampled", stats.generated_tokens),
+        ("sessile_generated_tokens", "Tokens of answers", stats.generated_tokens),
+        ("sessile_forced_tokens", "Of these, tokens that grammars forced, not sampled", stats.forced_tokens),
         ("sessile_drafted_tokens", "Tokens proposed by speculation", stats.drafted_tokens),
         ("sessile_accepted_tokens", "Of these, tokens that were right", stats.accepted_tokens),
+        ("sessile_damaged_draft_files", "Files of past outputs that were thrown away", stats.damaged_draft_files),
         ("sessile_engine_steps", "Steps of the engine", stats.steps),
         ("sessile_engine_model_seconds", "Of these, seconds in the model", stats.model_s),
         ("sessile_evicted_blocks", "Blocks evicted from the KV pool", stats.evicted_blocks),

@@ -75,6 +75,8 @@ class Tree:
 class Switch:
     """A drafter that can be another one for the next turns: prompts are computed once."""
 
+    num_damaged_files = 0
+
     def __init__(self) -> None:
         self.drafter: Drafter = NoDrafts()
 

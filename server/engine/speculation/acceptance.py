@@ -22,7 +22,7 @@ _PRIORS = {
 }
 _PRIOR_OF_FURTHER = (0.5, 0.62, 0.75, 0.8, 0.85, 0.87, 0.9, 0.95)
 _PRIOR_WEIGHT = 8.0
-_MEMORY = 400.0  # tries that count; older ones fade
+_MEMORY = 64.0  # tries that count; older ones fade
 _REFRESH = 64  # observations after which curves are computed anew
 
 

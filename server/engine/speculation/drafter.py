@@ -52,6 +52,11 @@ class Drafter(Protocol):
         """By source, since the start."""
         ...
 
+    @property
+    def num_damaged_files(self) -> int:
+        """Files of past outputs that were thrown away since the start."""
+        ...
+
     def close(self) -> None:
         """Nothing else is called afterwards."""
         ...
@@ -59,6 +64,8 @@ class Drafter(Protocol):
 
 class NoDrafts:
     """Guesses nothing; see ``Drafter``."""
+
+    num_damaged_files = 0
 
     def draft(self, requests: list[DraftRequest], budget: int) -> list[Branches]:
         return [() for _ in requests]

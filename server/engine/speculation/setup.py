@@ -41,12 +41,15 @@ def open_drafter(
         return NoDrafts()
     device = kv_cache.pool.device
     cost = StepCost(config.max_batch_tokens, measure_step_cost(runner, kv_cache, config.max_batch_tokens))
-    proposer = _texts(config, fingerprint)
+    outputs = None if config.speculation is Speculation.NGRAM else _outputs(config, fingerprint)
+    texts = SessionTexts(config.speculation_memory_bytes // 2)
+    proposer: Proposer = NgramProposer(texts) if outputs is None else SuffixProposer(texts, outputs)
     if draft_model is not None and config.speculation is Speculation.AUTO:
         pool_bytes = kv_cache.num_blocks * draft_model.kv_layout(config.block_size).block_bytes
         guesses = DraftModelProposer(draft_model, device, pool_bytes, config.block_size, _LONGEST_OF_MODEL)
         proposer = TextsThenModel(proposer, guesses, cost)
-    return Speculator(proposer, cost, _LONGEST_ON_CPU if device.type == "cpu" else _LONGEST_ON_GPU)
+    longest = _LONGEST_ON_CPU if device.type == "cpu" else _LONGEST_ON_GPU
+    return Speculator(proposer, cost, longest, outputs)
 
 
 def open_draft_model(
@@ -78,11 +81,8 @@ def open_draft_model(
     return loaded.model
 
 
-def _texts(config: EngineConfig, fingerprint: str) -> Proposer:
-    texts = SessionTexts(config.speculation_memory_bytes // 2)
-    if config.speculation is Speculation.NGRAM:
-        return NgramProposer(texts)
-    return SuffixProposer(texts, PastOutputs(config.speculation_memory_bytes // 2, _log(config, fingerprint)))
+def _outputs(config: EngineConfig, fingerprint: str) -> PastOutputs:
+    return PastOutputs(config.speculation_memory_bytes // 2, _log(config, fingerprint))
 
 
 def _log(config: EngineConfig, fingerprint: str) -> OutputLog | None:

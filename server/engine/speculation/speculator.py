@@ -14,14 +14,15 @@ from ..sequence import Sequence
 from .acceptance import Acceptance
 from .draft_length import DraftLength
 from .drafter import Branches, DraftRequest, VerifiedDraft
+from .past_outputs import PastOutputs
 from .proposal import Agreement, Ask, Proposal, Proposer, Source
 from .step_cost import StepCost
 
 _FADE = 0.95  # of what a turn's guesses were worth
 _DOUBT = 3.0  # tries for which a turn is taken for an average one
-_MOST_TRUST = 1.25
+_MOST_TRUST = 2.0
 _REST_AFTER = 8  # steps in which nothing paid; then a step is looked at now and then
-_LONGEST_REST = 16
+_LONGEST_REST = 4
 _MOST_GUESSING_S = 0.5e-3  # in a step
 _LEAST_ASKS = 8
 _ASK_FADE = 0.05
@@ -66,8 +67,10 @@ class Speculator:
     for a while, only some steps are looked at.
     """
 
-    def __init__(self, proposer: Proposer, cost: StepCost, longest: int) -> None:
+    def __init__(self, proposer: Proposer, cost: StepCost, longest: int, outputs: PastOutputs | None = None) -> None:
+        """``outputs``: what ``proposer`` remembers of past turns, if anything."""
         self._proposer = proposer
+        self._outputs = outputs
         self._cost = cost
         self._longest = longest
         self._acceptance = Acceptance(longest)
@@ -127,6 +130,11 @@ class Speculator:
             DraftCounters(source=source.name.lower(), drafted=counts.drafted, accepted=counts.accepted)
             for source, counts in self._counts.items()
         )
+
+    @property
+    def num_damaged_files(self) -> int:
+        """See ``Drafter``."""
+        return 0 if self._outputs is None else self._outputs.num_damaged_files
 
     def close(self) -> None:
         """See ``Drafter``."""

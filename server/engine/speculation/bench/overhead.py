@@ -43,6 +43,7 @@ class _TimedDrafter:
     def __init__(self, drafter: Drafter) -> None:
         self._drafter = drafter
         self.seconds = 0.0
+        self.num_damaged_files = 0
         self.verified, self.stepped = drafter.verified, drafter.stepped
         self.ended, self.counters, self.close = drafter.ended, drafter.counters, drafter.close
 
