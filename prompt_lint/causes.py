@@ -108,7 +108,7 @@ class Causes:
                 cost = self._with_time(pending.finding.cost)
                 cause = ":".join(str(part) for part in pending.key)
                 found.append(msgspec.structs.replace(pending.finding, severity=severity, cost=cost, cause=cause))
-        found.sort(key=lambda f: (f.location.file, f.pair or (-1, f.location.request or 0), f.rule))
+        found.sort(key=lambda f: (f.location.file, f.location.request or 0, f.pair or (-1, -1), f.rule))
         return found
 
     def _with_time(self, cost: Cost) -> Cost:

@@ -121,8 +121,10 @@ def _check(arguments: argparse.Namespace) -> int:
     if not report.files and not report.unusable:
         raise UnusableInput(", ".join(arguments.paths), "nothing to check was found")
     if arguments.diff:
-        _say(diffs(report.findings, unsafe=arguments.unsafe_fixes))
-        _say(_repairs(report))
+        change = diffs(report.findings, unsafe=arguments.unsafe_fixes) + _repairs(report)
+        _say(change)
+        if not change:
+            print(f"No repair for any of {len(report.findings)} findings.", file=sys.stderr)  # noqa: T201
         return status_of(report, config)
     repaired = 0
     if arguments.fix:

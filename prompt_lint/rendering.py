@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from .errors import UnusableInput
 from .request import Json, Request
 
 _DEFAULT_CLOCK = 1_767_225_600.0  # 2026-01-01T00:00:00Z: a fixed clock where a request has no time
+
+
+_TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json", "tokenizer_config.json", "text.json")
 
 
 class ChatTemplate:
@@ -91,15 +95,17 @@ def _clock(now: float) -> Callable[[str], str]:
 
 
 def load_template(path: Path) -> ChatTemplate:
-    """Read a template from a Jinja file, a tokenizer_config.json or a model folder.
+    """Read a template from a Jinja file, a tokenizer_config.json, a model's folder, or a hub id on this machine.
 
     Raises: UnusableInput when there is none.
     """
     if path.is_dir():
-        for name in ("chat_template.jinja", "chat_template.json", "tokenizer_config.json"):
+        for name in _TEMPLATE_FILES:
             if (path / name).exists():
                 return load_template(path / name)
         raise UnusableInput(str(path), "no chat template in this folder")
+    if not path.exists():
+        return load_template(_downloaded(path))
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -107,6 +113,20 @@ def load_template(path: Path) -> ChatTemplate:
     if path.suffix == ".json":
         text = _template_in_json(path, text)
     return ChatTemplate(text, str(path))
+
+
+def _downloaded(name: Path) -> Path:
+    """The folder of a hub id in the hub's own cache. Raises: UnusableInput where it is not; nothing is fetched."""
+    parts = str(name).split("/")
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+    snapshots = hub / f"models--{'--'.join(parts)}" / "snapshots"
+    found = [f for f in sorted(snapshots.glob("*")) if any((f / t).exists() for t in _TEMPLATE_FILES)]
+    if found:
+        return found[-1]
+    looked = f", and no model of this name in {hub}" if len(parts) == 2 else ""
+    remedy = "give its chat_template.jinja or tokenizer_config.json; prompt-lint fetches nothing"
+    raise UnusableInput(str(name), f"no such file or folder{looked}: {remedy}")
 
 
 def _template_in_json(path: Path, text: str) -> str:

@@ -92,6 +92,10 @@ class SessionsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     ] = "always"
     idle_s: Annotated[Seconds, Meta(description="seconds without a turn after which a session is idle")] = 30.0
 
+    conversations: Annotated[
+        bool, Meta(description="whether conversations of clients that know no session are kept as sessions")
+    ] = True
+
     export_key: Annotated[
         str, Meta(description="file of the key that exported sessions are signed with; by default in the data folder")
     ] = ""

@@ -79,6 +79,7 @@ async def start_front(
         text_config=config.text,
         grammars=config.grammar,
         persistence=config.sessions.policy(),
+        keep_conversations=config.sessions.conversations,
         observer=observatory,
         export_key=Path(config.sessions.export_key) if config.sessions.export_key else None,
     )

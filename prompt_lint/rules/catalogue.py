@@ -27,6 +27,7 @@ def _read() -> dict[str, RuleInfo]:
 
 
 CATALOGUE: dict[str, RuleInfo] = _read()
+_SEVERITIES = {"by-loss": "by what it loses", "by-money": "by what it costs"}
 OFF_BY_DEFAULT = frozenset({"PL706"})
 
 
@@ -35,7 +36,8 @@ def page(code: str) -> str:
     info = CATALOGUE[code]
     parts = (
         f"# {code}: {info.name}",
-        f"Severity: {info.severity}. Seen in: {_modes(info.modes)}. Fix: {info.autofix}.",
+        f"Severity: {_SEVERITIES.get(info.severity, info.severity)}. Seen in: {_modes(info.modes)}. "
+        f"Repaired by `--fix`: {info.autofix.replace('+', ' and ')}.",
         f"## What it does\n\n{info.what}",
         f"## Why it matters\n\n{info.why}",
         f"## Example\n\n```\n{info.example}\n```",

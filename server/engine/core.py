@@ -40,6 +40,7 @@ class _Counters:
     generated_tokens: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+    forced_tokens: int = 0
     step_s: float = 0.0
     steps_by_time: list[int] = dataclasses.field(default_factory=lambda: [0] * (len(STEP_TIMES) + 1))
     model_s: float = 0.0
@@ -78,7 +79,8 @@ class EngineCore:
         self._sample = parts.sample
         self._cache = EngineCache(config, self._kv_cache, model, weights, tiers, clock)
         self._drafter = NoDrafts() if drafter is None else drafter(self._runner, self._kv_cache)
-        self._accounts = PromptAccounts(SeenPrefixes(config.block_size, config.reuse_index_tokens // config.block_size))
+        seen = SeenPrefixes(config.block_size, config.reuse_index_tokens // config.block_size)
+        self._accounts = PromptAccounts(seen, self._cache.expired_owners)
         self._scheduler = Scheduler(
             config, self._cache.prefixes, self._accounts, clock, self._cache.transfer, self._drafter
         )
@@ -101,7 +103,7 @@ class EngineCore:
         """Nothing can be done until a load, a grammar or work on a cached path is ready: whoever steps may rest for a
         moment."""
         waits = bool(self._scheduler.loading) or (
-            bool(self._service.num_open or self._grammars.num_compiling) and not self._scheduler.waiting
+            bool(self._service.num_open or self._grammars.num_compiling) and not self._scheduler.num_waiting
         )
         return waits and not self._scheduler.running and not self._ended
 
@@ -223,7 +225,8 @@ class EngineCore:
             preemptions=self._scheduler.num_preemptions,
             prompt_tokens_by_source=self._accounts.by_source,
             reuse=self._accounts.reuse,
-            generated_tokens=counters.generated_tokens,
+            generated_tokens=counters.generated_tokens + counters.forced_tokens,
+            forced_tokens=counters.forced_tokens,
             drafted_tokens=counters.drafted_tokens,
             accepted_tokens=counters.accepted_tokens,
             drafts=self._drafter.counters(),
@@ -277,7 +280,7 @@ class EngineCore:
             if sequence.first_token is None:
                 sequence.first_token = now
             self._verify(chunks, [list(itertools.islice(tokens, chunk.num_rows)) for chunk in chunks])
-            sequence.append_forced()
+            self._counters.forced_tokens += sequence.append_forced()
             advanced.append(sequence)
         for sequence in advanced:
             if sequence.finish_reason is not None:

@@ -12,6 +12,7 @@ from ...sessions.cache.path_ends import PathEnds
 from ...sessions.cache.prefix_cache import PrefixCache
 from ...sessions.cache.radix_node import Evicted
 from ...sessions.cache.radix_tree import RadixTree
+from ...sessions.cache.recent_keys import RecentKeys
 from ...sessions.cache.tiers import Tier
 from ..model.causal_lm import CausalLM
 from .block_loads import FinishedLoad
@@ -24,6 +25,9 @@ from .lower_tiers import TierSetup
 from .messages import CacheStats
 from .path_files import PathFiles
 from .path_lookup import PathLookup
+
+_REMEMBER_EXPIRED_S = 86_400.0  # whose time was over, for whoever asks why their KV is gone
+_MOST_EXPIRED = 4096
 
 
 class EngineCache:
@@ -56,12 +60,15 @@ class EngineCache:
         self.lookup = PathLookup(self.prefixes, self.transfer)
         self.files = PathFiles(self.prefixes, self.lookup, fingerprint, kv_cache.rows(), self.transfer)
         self.events = CacheEventLog()
+        self.expired_owners = RecentKeys(_REMEMBER_EXPIRED_S, _MOST_EXPIRED, clock)
 
     def tend(self) -> bool:
         """What time alone does to the cache. Returns whether blocks may have become available by it."""
         expired = self.ends.expire()
         if expired:
             self.events.note(CacheEventKind.EXPIRED, Tier.DEVICE, 0, expired)
+            for owner in expired:
+                self.expired_owners.note(owner.encode())
         broken = self.ends.take_broken()
         if broken:
             self.events.note(CacheEventKind.UNPINNED, Tier.DEVICE, 0, broken)

@@ -255,6 +255,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens_by_source: TokensBySource = TokensBySource()
     reuse: ReuseTotals = ReuseTotals()
     generated_tokens: int = 0
+    forced_tokens: int = 0  # of these, those that a grammar left no choice about
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     drafts: tuple[DraftCounters, ...] = ()  # the same by source

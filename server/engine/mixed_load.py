@@ -36,7 +36,7 @@ class MixedLoad:
         device = torch.device("cpu")
         model = load_model(source, device=device, dtype=config.dtype.value, progress=lambda stage, fraction: None)
         torch.set_num_threads(1)
-        drafter = partial(open_drafter, config)
+        drafter = partial(open_drafter, config, model.fingerprint, None)
         self._core = EngineCore(config, model.model, device, time.monotonic, model.fingerprint, drafter=drafter)
         self._vocab_size = model.config.vocab_size
         self._chance = random.Random(0)  # noqa: S311 - the same prompts each time

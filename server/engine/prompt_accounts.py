@@ -14,11 +14,13 @@ the same salt, or that a tier holds, or that a session's log says was computed b
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Items
 
 from ...sessions.cache.cost_model import Source
 from ...sessions.cache.radix_node import Match
+from ...sessions.cache.recent_keys import RecentKeys
 from ...sessions.cache.seen_prefixes import SeenPrefixes
 from ...sessions.cache.tiers import Tier
 from .messages import AdmittedTurn, MissedTokens, ReuseTotals, TokensBySource
@@ -35,7 +37,7 @@ class Expectation:
     seen: int  # computed by this engine before, under the same salt
     seen_by_others: int  # under any salt, in whole blocks
     logged: int  # in the session's log, whoever computed it
-    has_expired: bool  # what was seen and is nowhere had outlived its time
+    has_expired: bool  # the session's KV was kept for a time, which is over
 
     @property
     def reusable(self) -> int:
@@ -43,10 +45,11 @@ class Expectation:
 
 
 class PromptAccounts:
-    """Alone counts prompt tokens."""
+    """Alone counts prompt tokens. ``expired_owners``: sessions for which something was kept until its time was over."""
 
-    def __init__(self, seen: SeenPrefixes) -> None:
+    def __init__(self, seen: SeenPrefixes, expired_owners: RecentKeys | None = None) -> None:
         self._seen = seen
+        self._expired_owners = expired_owners if expired_owners is not None else RecentKeys(0.0, 1, time.monotonic)
         self.by_source = TokensBySource()  # of all turns since the start
         self._reusable = 0
         self._missed = MissedTokens()
@@ -60,13 +63,11 @@ class PromptAccounts:
         match: Match,
         found: Callable[[], int],
         planned: int,
-        has_expired: Callable[[int], bool] = lambda tokens: False,
     ) -> None:
         """Note what is known of a turn that is admitted now; only the first time counts.
 
         ``found``: asks the tiers of this machine how many leading tokens they and the device have. ``planned``: how
-        many will be there when all loads succeed. ``has_expired``: whether the block at that token was given up because
-        its time had run out. Both are asked only where something that could be reused is not.
+        many will be there when all loads succeed. It is asked only where something that could be reused is not.
         """
         if sequence.tokens_by_source is not None:
             return
@@ -83,7 +84,7 @@ class PromptAccounts:
             seen=seen.own_salt,
             seen_by_others=seen.any_salt,
             logged=logged,
-            has_expired=seen.own_salt > there and has_expired(there),
+            has_expired=sequence.turn.owner.encode() in self._expired_owners,
         )
 
     def count(self, sequence: Sequence, num_matched: int, loaded: Mapping[Tier, int]) -> None:
@@ -102,6 +103,7 @@ class PromptAccounts:
         self._reusable += sequence.reusable_tokens
         self._missed = self._missed.plus(sequence.missed)
         self._other_salts += max(0, expected.seen_by_others - sequence.reusable_tokens)
+        self._expired_owners.forget(sequence.turn.owner.encode())
         self._admitted.append(
             AdmittedTurn(
                 turn_id=sequence.turn_id,

@@ -108,14 +108,15 @@ class Sequence:
         if logprobs is not None:
             self._new_logprobs.append(logprobs)
 
-    def append_forced(self) -> None:
-        """Add the tokens that the grammar forces now, without sampling. Where log probabilities are wanted there is
-        nothing to add: such tokens wait for their logits."""
+    def append_forced(self) -> int:
+        """Add the tokens that the grammar forces now, without sampling, and return how many. Where log probabilities
+        are wanted there is nothing to add: such tokens wait for their logits."""
         if self.grammar is None or self.turn.sampling.logprobs is not None:
-            return
+            return 0
         while self.finish_reason is None and (token_id := self.grammar.forced) is not None:
             self._add(token_id)
             self.num_forced += 1
+        return self.num_forced
 
     def fail(self, error: str) -> None:
         """End the turn with an error."""

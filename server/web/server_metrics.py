@@ -68,7 +68,8 @@ def engine_families(stats: EngineStats) -> Iterator[Metric]:
         {"running": stats.running, "waiting": stats.waiting},
     )
     for name, help_text, value in (
-        ("sessile_generated_tokens", "Tokens sampled", stats.generated_tokens),
+        ("sessile_generated_tokens", "Tokens of answers", stats.generated_tokens),
+        ("sessile_forced_tokens", "Of these, tokens that grammars forced, not sampled", stats.forced_tokens),
         ("sessile_drafted_tokens", "Tokens proposed by speculation", stats.drafted_tokens),
         ("sessile_accepted_tokens", "Of these, tokens that were right", stats.accepted_tokens),
         ("sessile_damaged_draft_files", "Files of past outputs that were thrown away", stats.damaged_draft_files),

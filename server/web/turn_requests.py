@@ -216,11 +216,17 @@ def num_choices(body: ChatBody | CompletionBody) -> int:
 
 
 def of_choice(turn: CompletionRequest, index: int) -> CompletionRequest:
-    """The turn of one of several answers: each has a seed of its own, the first one that of the request."""
-    if not index or turn.sampling.seed is None:
+    """The turn of one of several answers: each has a seed of its own, the first one that of the request.
+
+    The first is kept as a session; any of them that is continued becomes one then.
+    """
+    if not index:
         return turn
-    seed = (turn.sampling.seed + index) % 2**63
-    return msgspec.structs.replace(turn, sampling=msgspec.structs.replace(turn.sampling, seed=seed))
+    seed = turn.sampling.seed
+    sampling = turn.sampling
+    if seed is not None:
+        sampling = msgspec.structs.replace(sampling, seed=(seed + index) % 2**63)
+    return msgspec.structs.replace(turn, sampling=sampling, keep=False)
 
 
 def _priority(body: ChatBody | CompletionBody) -> Priority:

@@ -58,7 +58,7 @@ class _Prompt(msgspec.Struct, frozen=True, kw_only=True):
 
 class Completions:
     """Runs turns without a session of the client's. A conversation becomes a session, or advances the one that holds
-    its beginning; its tokens are also remembered in memory, whether it is kept or not."""
+    its beginning; its tokens are also remembered in memory, whether it is kept or not. ``keep`` False keeps none."""
 
     def __init__(
         self,
@@ -69,6 +69,8 @@ class Completions:
         care: KvCare,
         clock: Clock,
         publish: Publish,
+        *,
+        keep: bool,
     ) -> None:
         self._turns = turns
         self._replay = replay
@@ -77,6 +79,7 @@ class Completions:
         self._care = care
         self._clock = clock
         self._publish = publish
+        self._keep = keep
         self._calls = RecordedCalls()
         self.conversations = Conversations(store, running, clock)
 
@@ -94,7 +97,7 @@ class Completions:
                 error.field = error.field or _field(request)
                 raise
             validation.require_room(len(prompt.token_ids), request.sampling.max_tokens, engine, _field(request))
-            kept = prompt.key is not None and request.keep
+            kept = prompt.key is not None and request.keep and self._keep
             turn = self._kept(request, keys, prompt) if kept else self._unkept(request, keys, prompt)
             async with aclosing(turn) as events:
                 async for event in events:

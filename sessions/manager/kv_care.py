@@ -88,6 +88,10 @@ class KvCare:
         if retention is not None and (retention.expected_idle_s is not None or not self.knows(session_id)):
             self._soon(session_id, lambda: self._retain(session, token_ids, retention))
 
+    def turn_failed(self, session: Session) -> None:
+        """A turn ended without a result: the session is as it was, and may become idle."""
+        self._watch_idleness(session)
+
     def expected_idle_s(self, tenant: str, tools: Sequence[str]) -> tuple[float, float] | None:
         """How long calls of ``tools``, made at once, took until now; None where nothing is known of any of them."""
         known = [seconds for tool in tools if (seconds := self.latencies.expected_idle_s(tenant, tool)) is not None]

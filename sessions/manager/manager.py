@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
 from contextlib import aclosing
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,15 +16,13 @@ from ...server.text.answer_format import TextConfig
 from ...server.text.chat_template import ChatTemplate
 from ...server.text.grammar_config import GrammarConfig
 from ...server.text.tokenizer import Tokenizer
-from ..errors import RequestError
 from ..keeping import Keeping, Persistence, PersistencePolicy
-from ..messages import Message
-from ..session import START, EntryKind, NewEntry, Session, SessionLog, SessionState, tokens_in
+from ..session import START, Session, SessionState
 from ..store import Change, SessionStore, StoredAnswer
 from . import answers, validation
 from .cache_watch import CacheWatch
 from .completions import Completions
-from .events import Happening, Missed, SessionEvent, TurnStarted, failure_of
+from .events import Happening, SessionEvent
 from .kv_care import KvCare
 from .kv_requests import KvRequests
 from .ports import Clock, TurnEngine, TurnObserver
@@ -45,7 +42,6 @@ from .requests import (
     Imported,
     ImportSession,
     ListSessions,
-    Miss,
     Mutation,
     OpenSession,
     Resumed,
@@ -61,12 +57,11 @@ from .requests import (
     WatchRequest,
 )
 from .responses import Responses
-from .running import Claim, RunningWork
+from .running import RunningWork
+from .session_turns import Changed, SessionTurns
 from .transfer import SessionTransfer
-from .turn import TurnResult
-from .turn_accounts import account_of, turns_of
-from .turn_content import content_of_session
-from .turns import TurnPrompt, Turns, TurnTerms
+from .turn_accounts import turns_of
+from .turns import Turns
 from .views import new_session_id, summary_of, view_of
 from .watchers import Watchers
 
@@ -77,7 +72,6 @@ DEFAULT_POLICY = PersistencePolicy(Persistence.ALWAYS)
 
 _Request = TypeVar("_Request", bound=Mutation)
 _Answer = TypeVar("_Answer", bound=msgspec.Struct)
-_Changed = Callable[[Session], None]
 
 
 class SessionManager:
@@ -107,6 +101,7 @@ class SessionManager:
         text_config: TextConfig | None = None,
         grammars: GrammarConfig | None = None,
         persistence: PersistencePolicy = DEFAULT_POLICY,
+        keep_conversations: bool = True,
         observer: TurnObserver | None = None,
         export_key: Path | None = None,
     ) -> None:
@@ -125,6 +120,10 @@ class SessionManager:
             self._care,
             clock,
             self._publish,
+            keep=keep_conversations,
+        )
+        self._session_turns = SessionTurns(
+            self._records, self._turns, self._care, clock=clock, policy=persistence, publish=self._publish
         )
         self._responses = Responses(store, self._records, self._completions.conversations, clock)
         self._kv_requests = KvRequests(self._records, engine, self._running, self._care, clock)
@@ -224,7 +223,7 @@ class SessionManager:
         """Prefill new input and add it to the log."""
         engine = self._turns.engine_info()
         validation.require_input(request.input, engine, "input")
-        return await self._change(request, Appended, self._appended)
+        return await self._change(request, Appended, self._session_turns.append)
 
     async def hint(self, request: HintRequest) -> HintOutcome:
         """Take a hint; see ``service.Sessions.hint``."""
@@ -324,141 +323,23 @@ class SessionManager:
             async with self._running.alone_in(request.session_id, request.request_id) as claim:
                 session, stored = await self._records.find(request)
                 if stored is None:
-                    async with aclosing(self._turn(request, session, claim)) as events:
+                    async with aclosing(self._session_turns.run(request, session, claim)) as events:
                         async for event in events:
                             yield event
                     return
         for told_again in answers.turn_again(stored, request):
             yield told_again
 
-    async def _turn(self, request: GenerateRequest, session: Session, claim: Claim) -> AsyncGenerator[TurnEvent, None]:
-        validation.require_tool_choice(request.tool_choice, session.tools)
-        log = await self._continued(request, session)
-        prompt = await self._turns.prompt(session, log, request)
-        bound = await self._turns.with_required_calls(prompt.token_ids, request, session.tools)
-        if prompt.in_chat:
-            bound = await self._turns.with_thought(prompt.token_ids, bound)
-        reading = (
-            self._turns.message_reading(prompt.token_ids, bound, session.tools, prompt.answer_start)
-            if prompt.in_chat
-            else self._turns.plain_reading(bound)
-        )
-        terms = await self._turn_begins(session, prompt, request)
-        try:
-            run = self._turns.run(prompt.token_ids, bound, reading, terms)
-            observer = self._turns.observer
-            content = partial(content_of_session, session, log, prompt.entry)
-            observer.asked(run.turn, session.session_id, session.session_id, content)
-            try:
-                async with aclosing(run.deltas()) as deltas:
-                    async for delta in deltas:
-                        yield delta
-            finally:
-                claim.is_ending()
-            miss = observer.miss_of(run.turn.turn_id)
-            finished = await self._commit_turn(request, session, prompt, run.result, miss)
-        except BaseException as error:
-            self._turn_failed(session, error)
-            raise
-        yield finished
-
-    async def _turn_begins(
-        self, session: Session, prompt: TurnPrompt, request: GenerateRequest | AppendRequest
-    ) -> TurnTerms:
-        """Everyone is told; what goes along with the prompt."""
-        self._care.turn_begins(session, request.input)
-        self._publish(session, TurnStarted(version=session.version, prompt_tokens=len(prompt.token_ids)))
-        expected = session.keeping.expected_output if isinstance(request, GenerateRequest) else None
-        return TurnTerms(
-            tools=session.tools,
-            persist=self._care.persists_turns(session),
-            deadline_s=request.deadline_s,
-            expected_token_ids=await self._turns.expected_tokens(expected),
-            logged_tokens=prompt.logged_tokens,
-        )
-
-    def _turn_failed(self, session: Session, error: BaseException) -> None:
-        self._publish(session, failure_of(error))
-
     def _publish(self, session: Session, what: Happening) -> None:
         self._watchers.publish(session.tenant, session.session_id, what)
 
-    async def _commit_turn(
-        self, request: GenerateRequest, session: Session, prompt: TurnPrompt, result: TurnResult, miss: Miss | None
-    ) -> TurnFinished:
-        said = (result.message,) if prompt.in_chat else ()
-        output = NewEntry(kind=EntryKind.OUTPUT, token_ids=result.token_ids, messages=said)
-        before = () if prompt.entry is None else (prompt.entry,)
-        entries = (*before, output)
-        after = session.advanced(entries, now=self._clock())
-        finished = TurnFinished(
-            finish_reason=result.finish_reason,
-            stop_cause=result.stop_cause,
-            usage=result.usage,
-            session_id=session.session_id,
-            version=after.version,
-            turn=after.place.num_turns,
-            num_tokens=after.place.num_tokens,
-            tokens_committed=tokens_in(entries),
-            miss=miss,
-            tool_calls=result.message.tool_calls,
-            reasoning_tokens=result.reasoning_tokens,
-            stop_string=result.stop_string,
-        )
-        answer = answers.turn_answer(result, finished)
-        accounted = msgspec.structs.replace(output, account=account_of(finished, after.updated_at))
-        expected = session.keeping.expected_output
-        change = Change(
-            session=after,
-            base_version=session.version,
-            entries=(*before, accounted),
-            keep=lambda keeping: keeping.after_turn(expected),
-        )
-        _, committed = await self._records.commit(request, change, answer)
-        if committed is not None:
-            self._care.turn_ended(committed, [*prompt.token_ids, *result.token_ids], _calls_of(said))
-            self._publish(committed, finished)
-            if miss is not None:
-                self._publish(committed, Missed(miss=miss))
-        logger.debug(
-            "turn %d: %d tokens, %s",
-            finished.turn,
-            finished.tokens_committed,
-            finished.stop_cause,
-            extra=_about(session),
-        )
-        return finished
-
-    async def _appended(self, request: AppendRequest, session: Session) -> tuple[Change, Appended, _Changed]:
-        log = await self._continued(request, session)
-        prompt = await self._turns.prompt(session, log, request)
-        if prompt.entry is None:
-            raise RequestError("there is nothing to append", field="input")
-        terms = await self._turn_begins(session, prompt, request)
-        try:
-            usage = await self._turns.prefill(prompt, request, terms)
-        except BaseException as error:
-            self._turn_failed(session, error)
-            raise
-        after = session.advanced((prompt.entry,), now=self._clock())
-        answer = Appended(
-            session=view_of(after, self._policy), tokens_committed=len(prompt.entry.token_ids), usage=usage
-        )
-        change = Change(
-            session=after,
-            base_version=session.version,
-            entries=(prompt.entry,),
-            keep=lambda keeping: keeping.after_turn(None),
-        )
-        return change, answer, lambda committed: self._care.turn_ended(committed, prompt.token_ids, {})
-
-    async def _rolled_back(self, request: RollbackRequest, session: Session) -> tuple[Change, SessionView, _Changed]:
+    async def _rolled_back(self, request: RollbackRequest, session: Session) -> tuple[Change, SessionView, Changed]:
         log = await self._store.log(session.place)
         after = session.moved(log.find(request.to, "to"), now=self._clock())
         change = Change(session=after, base_version=session.version)
         return change, view_of(after, self._policy), lambda committed: self._care.rolled_back(committed, log)
 
-    async def _closed(self, request: CloseRequest, session: Session) -> tuple[Change, SessionView, _Changed]:
+    async def _closed(self, request: CloseRequest, session: Session) -> tuple[Change, SessionView, Changed]:
         log = await self._store.log(session.place)
         after = session.closed(now=self._clock())
         change = Change(session=after, base_version=session.version)
@@ -468,7 +349,7 @@ class SessionManager:
         self,
         request: _Request,
         answer_type: type[_Answer],
-        make: Callable[[_Request, Session], Awaitable[tuple[Change, _Answer, _Changed]]],
+        make: Callable[[_Request, Session], Awaitable[tuple[Change, _Answer, Changed]]],
     ) -> _Answer:
         """Change a session while nothing else does, or answer as the same request was answered before."""
         with self._running.admitted():
@@ -488,24 +369,9 @@ class SessionManager:
                         return answer
             return answers.answer_again(stored, request, answer_type)
 
-    async def _continued(self, request: Mutation, session: Session) -> SessionLog:
-        """The log, of a session that the served model may continue."""
-        session.require_version(request.expected_version)
-        session.model.require_same(self._turns.identity(self._turns.engine_info()))
-        return await self._store.log(session.place)
-
     async def _stored_while_busy(self, request: Mutation) -> StoredAnswer | None:
         """The answer to a request that came before the turn which runs now."""
         if not self._running.is_refusing(request.session_id):
             return None
         await self._records.owned(request.session_id, request.tenant)
         return await self._records.stored(request)
-
-
-def _about(session: Session) -> dict[str, str]:
-    return {"session_id": session.session_id}
-
-
-def _calls_of(said: Sequence[Message]) -> dict[str, str]:
-    """Tool calls that an answer makes: names by id."""
-    return {call.id: call.name for message in said for call in message.tool_calls}

@@ -68,6 +68,32 @@ def test_a_conversation_reuses_all_of_its_tokens(server: ServerProcess) -> None:
     assert sum(after["by_source"].values()) == after["prompt_tokens"]
 
 
+def test_the_server_tells_of_its_cache_and_its_misses(server: ServerProcess) -> None:
+    rules = "Keep to every rule. " * 40
+    for clock, turns in (("10:15:02", 1), ("10:16:40", 2)):
+        talk = [user("one"), {"role": "assistant", "content": "two"}, user("three")][: 2 * turns - 1]
+        answer = chat(server, [{"role": "system", "content": f"It is {clock}.\n{rules}"}, *talk]).json()
+    miss = answer["usage"]["miss"]
+    assert (miss["rule"], miss["path"], miss["char"]) == ("PL101", "messages[0].content", 10)
+    assert miss["first_divergent_token"] == answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+    latest = httpx.get(f"{server.url}/v1/cache/misses").json()["misses"][0]
+    assert (latest["rule"], latest["lost_tokens"]) == ("PL101", miss["lost_tokens"])
+    tree = httpx.get(f"{server.url}/v1/cache/tree").json()
+    assert sum(node["tokens"] for node in tree["nodes"]) > 500
+    tiers = httpx.get(f"{server.url}/v1/cache/tiers").json()["tiers"]
+    assert [tier["tier"] for tier in tiers][:1] == ["device"]
+    assert tiers[0]["used_bytes"] > 0
+    page = httpx.get(f"{server.url}/")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    state = httpx.get(f"{server.url}/dashboard/state").json()
+    name = state["sessions"][0]["session"]
+    assert httpx.get(f"{server.url}/dashboard/session", params={"name": name}).json()["turns"]
+    metrics = httpx.get(f"{server.url}/metrics").text
+    assert 'sessile_cache_misses_total{rule="PL101"}' in metrics
+    assert 'sessile_kv_event_tokens_total{event="stored",tier="device"}' in metrics
+
+
 def test_a_stream_says_the_same(server: ServerProcess) -> None:
     whole = chat(server, [user("say something")]).json()["choices"][0]["message"]["content"]
     lines = chat(server, [user("say something")], stream=True).text.splitlines()

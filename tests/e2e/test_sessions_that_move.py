@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from server_process import ROOT, ServerProcess
 
@@ -19,12 +21,14 @@ from sessile.server.client import (
     Persistence,
     PersistencePolicy,
     RequestError,
+    RetryPolicy,
     SamplingParams,
     TurnUsage,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
+BLOCK_BYTES = 30 * 2 * 3 * 64 * 2 * 16  # of the embedded model: layers, K and V, heads, head size, bfloat16, tokens
 FLAGS = ("--kv-memory-bytes", "128MiB", "--host-memory-bytes", "64MiB", "--disk-quota-bytes", "256MiB")
 GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True, logprobs=2)
 SYSTEM = "You are a careful assistant. " + " ".join(f"Rule {number}: be brief." for number in range(60))
@@ -80,6 +84,7 @@ async def test_a_suspended_session_comes_back_from_below(servers: tuple[ServerPr
 async def test_an_exported_session_goes_on_elsewhere(
     servers: tuple[ServerProcess, ServerProcess], tmp_path: Path
 ) -> None:
+    """llama.cpp #26676: what a restore says that it restored is what the next turn hits."""
     one, two = servers
     file, log_alone = tmp_path / "session", tmp_path / "log"
     async with (
@@ -107,6 +112,52 @@ async def test_an_exported_session_goes_on_elsewhere(
         file.write_bytes(damaged)
         with pytest.raises(RequestError, match="byte"):
             await there.import_session(file)
+
+
+async def test_the_policy_decides_what_outlives_a_kill(servers: tuple[ServerProcess, ServerProcess]) -> None:
+    """kill -9: the log is there in any case; KV is where the session's policy put it, and usage says so."""
+    server = servers[1]
+    policies = {
+        Persistence.NONE: PersistencePolicy(Persistence.NONE),
+        Persistence.ON_SUSPEND: PersistencePolicy(Persistence.ON_SUSPEND),
+        Persistence.ON_IDLE: PersistencePolicy(Persistence.ON_IDLE, 0.0),
+        Persistence.ALWAYS: PersistencePolicy(Persistence.ALWAYS),
+    }
+    before = await bytes_on_disk(server)
+    patient = RetryPolicy(max_attempts=1000, longest_delay_s=0.5)
+    async with AsyncSessionClient(server.grpc_target, retry=patient) as client:
+        sessions = {}
+        for policy, how in policies.items():
+            session = sessions[policy] = await client.open(system=f"{policy.value}. {SYSTEM}", persistence=how)
+            await ask(session, "Name a hill.").wait()
+        await sessions[Persistence.NONE].suspend()
+        await sessions[Persistence.ON_SUSPEND].suspend()
+        written = sum(session.view.num_tokens for policy, session in sessions.items() if policy is not Persistence.NONE)
+        await disk_holds(server, before + 0.97 * written / 16 * BLOCK_BYTES)
+        server.kill()
+        server.launch()
+        await asyncio.to_thread(server.wait_ready)
+        for policy, session in sessions.items():
+            known = session.view.num_tokens
+            _, usage = await said(ask(session, "Name a tree."))
+            sources = usage.tokens_by_source
+            if policy is Persistence.NONE:
+                assert sources.computed == usage.prompt_tokens
+                assert usage.missed.other_engine >= known - 1
+            else:
+                assert sources.disk >= 0.95 * known, (policy, usage)
+
+
+async def disk_holds(server: ServerProcess, num_bytes: float) -> None:
+    """Wait until the disk tier has so many bytes: it is written behind the turns."""
+    while await bytes_on_disk(server) < num_bytes:
+        await asyncio.sleep(0.2)
+
+
+async def bytes_on_disk(server: ServerProcess) -> int:
+    async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
+        tiers = (await client.get("/v1/cache/tiers")).json()["tiers"]
+        return sum(tier["used_bytes"] for tier in tiers if tier["tier"] == "disk")  # none before the first turn
 
 
 def test_the_example_of_a_tool_loop(servers: tuple[ServerProcess, ServerProcess]) -> None:

@@ -74,3 +74,22 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "PL109" in capsys.readouterr().out
     path.write_text(TEMPLATES["append only"][0])
     assert main(["probe-template", str(path)]) == 0
+
+
+def test_a_hub_id_is_looked_for_on_this_machine_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    assert main(["probe-template", "acme/desk-7b"]) == 2
+    said = capsys.readouterr().err
+    assert "no model of this name" in said
+    assert "give its chat_template.jinja or tokenizer_config.json" in said
+    folder = tmp_path / "models--acme--desk-7b" / "snapshots" / "9f86d0"
+    folder.mkdir(parents=True)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": HEAD + END}))
+    assert main(["probe-template", "acme/desk-7b"]) == 0
+
+
+def test_the_embedded_models_folder_has_a_template(tmp_path: Path) -> None:
+    (tmp_path / "text.json").write_text(json.dumps({"eos_token_ids": [2], "chat_template": HEAD + END}))
+    assert main(["probe-template", str(tmp_path)]) == 0

@@ -15,6 +15,7 @@ from .step_time import StepTimeModel, StepWork
 LEAST_PREFILL = 16  # tokens
 SHARE_BEYOND = 0.25
 WITHIN = 0.99  # of the steps stay within the bound
+FIRST_MARGIN = 1.1
 MARGIN_STEP = 0.05
 WIDEST_MARGIN = 2.0
 
@@ -27,7 +28,7 @@ class StallBound:
         self._model = model
         self._max_stall_s = max_stall_s
         self._most_tokens = most_tokens
-        self.margin = 1.0
+        self.margin = FIRST_MARGIN
 
     def most_prefill(self, work: StepWork, context: int) -> int:
         """How many tokens of prefill behind ``context`` others may be added to ``work``, a step in which somebody

@@ -44,6 +44,7 @@ class ResponseWriter:
             completed_at=int(time.time()),
             incomplete_details=IncompleteDetails(reason="max_output_tokens") if cut else None,
             output=self._output.items,
+            store=event.conversation is not None,
             usage=usage_of(event),
             malformed_tool_calls=self._output.malformed or msgspec.UNSET,
         )

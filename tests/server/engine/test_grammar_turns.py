@@ -136,6 +136,8 @@ def test_forced_tokens_take_no_steps_and_are_the_same_with_log_probabilities() -
     assert fast.tokens == slow.tokens
     steps = [len(bench.core._runner._model.computed) for bench in (fast, slow)]
     assert steps[0] < steps[1] * 0.9
+    assert fast.core.stats().forced_tokens > 0 == slow.core.stats().forced_tokens
+    assert fast.core.stats().generated_tokens == sum(map(len, fast.tokens.values()))
     assert [len(found) for found in slow.logprobs.values()] == [len(tokens) for tokens in slow.tokens.values()]
     for turn_id, last in fast.last.items():
         assert last.usage is not None

@@ -10,6 +10,8 @@ from functools import partial
 
 import torch
 from checksum_model import VOCAB, ChecksumModel, continuation
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sessile.server.engine.block_loads import BlockLoad
 from sessile.server.engine.core import EngineCore
@@ -50,11 +52,9 @@ class Engine:
         """Let ``start`` take the place of the I/O thread."""
         self.transfer._threads._local.put = start
 
-    def submit(
-        self, turn_id: str, prompt: list[int], max_tokens: int = 4, priority: Priority = Priority.INTERACTIVE
-    ) -> None:
+    def submit(self, turn_id: str, prompt: list[int], max_tokens: int = 4, **fields) -> None:
         sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens)
-        self.core.submit(SubmitTurn(turn_id=turn_id, token_ids=prompt, sampling=sampling, priority=priority))
+        self.core.submit(SubmitTurn(turn_id=turn_id, token_ids=prompt, sampling=sampling, **fields))
 
     def step(self) -> None:
         for output in self.core.step():
@@ -192,6 +192,65 @@ def test_those_who_share_a_prefix_go_on_when_its_leader_loads_for_ever() -> None
     engine.load(wanted[0])
     engine.run()
     assert engine.tokens["leads"] == continuation([*prompt(300), 5], 1)
+    engine.core.close()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    turns=st.lists(
+        st.builds(
+            dict,
+            family=st.integers(0, 3),  # which shared prefix
+            length=st.integers(1, 90),
+            max_tokens=st.integers(1, 40),
+            steps=st.integers(0, 8),  # before the next turn comes
+            aborted=st.booleans(),  # before the next turn comes
+            tenant=st.sampled_from("abc"),
+            priority=st.sampled_from(Priority),
+            deadline_s=st.sampled_from([None, None, 40.0]),
+        ),
+        min_size=1,
+        max_size=12,
+    ),
+    num_blocks=st.integers(9, 24),
+    host_blocks=st.integers(1, 60),
+    places=st.integers(1, 4),
+    loads_hang=st.booleans(),
+)
+def test_any_load_of_classes_and_tenants_gives_each_turn_its_own_tokens(
+    turns, num_blocks: int, host_blocks: int, places: int, loads_hang: bool
+) -> None:
+    """Small pools, so turns are preempted for blocks, for places and for classes, and come back from host; a load may
+    take a few steps. Whatever ends has its own tokens, nothing waits for ever, nothing leaks."""
+    engine = Engine(num_blocks, host_blocks, max_sequences=places, max_batch_tokens=40, batch_patience_s=300.0)
+    late: list[BlockLoad] = []
+    if loads_hang:
+        engine.start_loads_with(late.append)
+    for index, turn in enumerate(turns):
+        tokens = prompt(turn["length"], turn["family"])
+        fields = {name: turn[name] for name in ("tenant", "priority", "deadline_s")}
+        engine.submit(str(index), tokens, min(turn["max_tokens"], engine.core.context_length - len(tokens)), **fields)
+        for _ in range(turn["steps"]):
+            engine.step()
+            if late and index % 2:
+                engine.load(late.pop(0))
+        if turn["aborted"]:
+            engine.core.abort(str(index))
+    engine.start_loads_with(engine.load)
+    for load in late:
+        engine.load(load)
+    engine.run()
+    for index, turn in enumerate(turns):
+        tokens = prompt(turn["length"], turn["family"])
+        last, got = engine.last[str(index)], engine.tokens.get(str(index), [])
+        assert got == continuation(tokens, len(got))
+        if last.finish_reason is FinishReason.EXPIRED:
+            assert turn["deadline_s"] is not None
+        elif last.finish_reason is not FinishReason.ABORTED:
+            assert len(got) == min(turn["max_tokens"], engine.core.context_length - len(tokens))
+        assert last.usage is not None and last.usage.tokens_by_source.total == len(tokens)
+    stats = engine.core.stats()
+    assert stats.used_blocks == 0 and stats.waiting == 0
     engine.core.close()
 
 

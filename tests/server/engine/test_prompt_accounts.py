@@ -21,10 +21,12 @@ from checksum_model import VOCAB, ChecksumModel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sessile.server.engine.cache_messages import CacheCall, RetainPath
 from sessile.server.engine.core import EngineCore
 from sessile.server.engine.engine_config import EngineConfig
 from sessile.server.engine.messages import AdmittedTurn, MissedTokens, SubmitTurn, TokensBySource, TurnOutput
 from sessile.server.engine.sampling_params import SamplingParams
+from sessile.sessions.cache.retention import Retention
 
 BLOCK = 16
 BLOCK_BYTES = 2 * BLOCK * 2 * 4
@@ -59,10 +61,19 @@ class Engine:
         self.admitted: list[AdmittedTurn] = []
         self.last: dict[str, TurnOutput] = {}
 
-    def submit(self, turn_id: str, prompt: list[int], max_tokens: int, salt: str = "", logged: int = 0) -> None:
+    def submit(
+        self, turn_id: str, prompt: list[int], max_tokens: int, salt: str = "", logged: int = 0, owner: str = ""
+    ) -> None:
         sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens)
         self.core.submit(
-            SubmitTurn(turn_id=turn_id, token_ids=prompt, sampling=sampling, cache_salt=salt, logged_tokens=logged)
+            SubmitTurn(
+                turn_id=turn_id,
+                token_ids=prompt,
+                sampling=sampling,
+                cache_salt=salt,
+                logged_tokens=logged,
+                owner=owner,
+            )
         )
 
     def step(self) -> None:
@@ -296,3 +307,21 @@ def test_what_only_the_log_knows_was_computed_by_another_engine() -> None:
     engine.run()
     usage = engine.last["a"].usage
     assert (usage.reusable_tokens, usage.missed) == (40, MissedTokens(other_engine=40))
+
+
+def test_what_was_kept_for_a_time_that_is_over_has_expired() -> None:
+    engine = Engine(24, ChecksumModel())
+    prompt = [i % VOCAB for i in range(100)]
+    engine.submit("a", prompt, 2, owner="session")
+    engine.run()
+    kept = RetainPath(token_ids=prompt, owner="session", retention=Retention(ttl_s=3.0))
+    engine.core.call(CacheCall(1, kept))
+    for other in range(3):
+        engine.submit(f"other {other}", [(other + i * i) % VOCAB for i in range(300)], 2)
+        engine.run()
+    engine.submit("b", prompt, 2, owner="session")
+    engine.run()
+    missed = engine.last["b"].usage.missed
+    assert missed.expired > 0
+    assert missed == MissedTokens(expired=missed.expired)
+    assert missed.total == engine.last["b"].usage.reusable_tokens - engine.last["b"].usage.tokens_by_source.cached

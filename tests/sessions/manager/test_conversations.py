@@ -19,6 +19,7 @@ from sessile.sessions.manager import (
     CompletionRequest,
     GenerateRequest,
     MessagesInput,
+    SessionManager,
     TextInput,
     TurnFinished,
 )
@@ -119,6 +120,17 @@ async def test_what_is_not_to_be_kept_is_not(bench: Bench) -> None:
     assert two.usage.tokens_by_source.cached >= one.num_tokens
     _, text = await collected(bench.manager.complete(CompletionRequest(prompt=TextInput("x"), sampling=GREEDY)))
     assert text.session_id == ""
+    assert await bench.store.sessions("", limit=10) == []
+
+
+async def test_a_server_that_keeps_no_conversations(bench: Bench) -> None:
+    bench.manager.shutdown()
+    bench.manager = SessionManager(
+        bench.store, bench.engine, bench.tokenizer, bench.template, clock=bench.clock, keep_conversations=False
+    )
+    said, one = await bench.complete([user("a")])
+    _, two = await bench.complete([user("a"), assistant(said), user("b")])
+    assert two.usage.tokens_by_source.cached >= one.num_tokens
     assert await bench.store.sessions("", limit=10) == []
 
 

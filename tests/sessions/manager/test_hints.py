@@ -16,6 +16,7 @@ from sessile.server.engine.cache_messages import (
     SupersedePath,
     SuspendPath,
 )
+from sessile.server.text.answer_format import TextConfig, ToolFormat
 from sessile.sessions.cache.retention import Verdict
 from sessile.sessions.errors import (
     CapacityError,
@@ -45,6 +46,7 @@ from sessile.sessions.manager import (
     MessagesInput,
     ResumeRequest,
     RollbackRequest,
+    SessionManager,
     SuspendRequest,
     TextInput,
     ToolResultInput,
@@ -157,6 +159,35 @@ async def test_a_tool_wait_goes_by_its_times_or_by_what_was_observed(bench: Benc
     p50, p95 = asked(bench, RetainPath)[-1].retention.expected_idle_s
     assert 9.0 <= p50 <= 20.0  # the clock of the bench goes on by itself
     assert 95.0 <= p95 <= 120.0
+
+
+async def test_a_tools_observed_latency_keeps_the_session_when_no_hint_does(bench: Bench) -> None:
+    """From the end of the turn that called it until its result came; results are known by their calls' ids."""
+    bench.manager.shutdown()
+    bench.manager = SessionManager(
+        bench.store,
+        bench.engine,
+        bench.tokenizer,
+        bench.template,
+        clock=bench.clock,
+        text_config=TextConfig(tool_parser=ToolFormat.HERMES),
+    )
+    tool = {"type": "function", "function": {"name": "search", "parameters": {}}}
+    call = bench.tokens('<tool_call>\n{"name": "search", "arguments": {}}\n</tool_call>')
+    session = await bench.open(tools=(tool,))
+    for seconds in (30.0, 30.0, 30.0, 30.0):
+        bench.engine.will_say([*call, 257])
+        _, turn = await bench.say(session.session_id, "go")
+        await bench.manager.care.settled()
+        bench.clock.now += seconds
+        (called,) = turn.tool_calls
+        await bench.say(session.session_id, input=ToolResultInput(called.id, "found"))
+    expected = [path.retention.expected_idle_s for path in asked(bench, RetainPath)]
+    assert len(expected) == 1  # after three observations; turns that call nothing are kept like any other
+    p50, p95 = expected[0]
+    assert 30.0 <= p50 <= p95 <= 50.0
+    last = asked(bench, RetainPath)[-1]
+    assert (last.retention.priority, last.retention.hard, last.retention.ttl_s) == (0, False, None)
 
 
 async def test_latencies_are_a_tenants_own(bench: Bench) -> None:
@@ -275,6 +306,17 @@ async def test_idle_sessions_are_persisted_once(bench: Bench) -> None:
     await care.idle.attend()
     assert len(asked(bench, PersistPath)) == 1
     assert care.idle.waiting == 0
+
+
+async def test_a_turn_that_fails_does_not_keep_a_session_from_being_idle(bench: Bench) -> None:
+    session = await bench.open(persistence=PersistencePolicy(Persistence.ON_IDLE, 60.0))
+    await bench.say(session.session_id, "hi")
+    bench.engine.will_say([64, 65], fail_after=1)
+    with pytest.raises(EngineError):
+        await bench.say(session.session_id, "again")
+    bench.clock.now += 100
+    await bench.manager.care.idle.attend()
+    assert len(asked(bench, PersistPath)) == 1
 
 
 async def test_suspend_and_resume(bench: Bench) -> None:
