@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo serve test check lint types bench bench-kernels proto wheel clean
+.PHONY: help setup demo serve test soak check lint types bench bench-kernels proto wheel clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ -/'
@@ -42,6 +42,9 @@ types: $(STAMP)
 	$(BIN)/pyright
 
 check: lint types test ## ruff, mypy, pyright and the tests
+
+soak: $(STAMP) ## wear a server for 30 minutes with 200 sessions, and look for what is left behind
+	PYTHONPATH=.import-root:tests/fakes $(BIN)/python tests/soak/soak.py $(SOAK_FLAGS)
 
 bench: $(STAMP) ## measure the server as agents use it, at most 10 minutes; results in docs/benchmarks
 	$(BIN)/bench-agent report --out docs/benchmarks $(BENCH_FLAGS)

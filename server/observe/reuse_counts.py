@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -11,7 +12,8 @@ import msgspec
 from ..engine.messages import AdmittedTurn, MissedTokens, TokensBySource
 
 WINDOWS_S = {"1m": 60.0, "5m": 300.0, "1h": 3600.0}
-SLOT_S = 5.0  # a window ends on a border of slots
+SLOT_S = 5.0
+_TENANT_SLOT_S = 20.0  # there are many of them
 HISTORY_SLOTS = 60  # that charts show
 MAX_TENANTS = 256
 MAX_SESSIONS = 10_000
@@ -42,6 +44,9 @@ class ReuseCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NOTHING = ReuseCounts()
+_PLAIN = ("turns", "prompt_tokens", "cached_tokens", "reusable_tokens")
+_SOURCES = TokensBySource.__struct_fields__
+_CAUSES = MissedTokens.__struct_fields__
 
 
 def counts_of(turn: AdmittedTurn) -> ReuseCounts:
@@ -57,41 +62,85 @@ def counts_of(turn: AdmittedTurn) -> ReuseCounts:
 
 
 class WindowedCounts:
-    """Counts since the start, and of the last hour in slots of a few seconds."""
+    """Counts since the start, and of the last hour in slots of ``slot_s`` seconds; a window ends on a border of slots.
 
-    def __init__(self) -> None:
-        self.since_start = NOTHING
-        self._slots: deque[tuple[int, ReuseCounts]] = deque()  # number of the slot, oldest first
+    Each window has its sum at any time: what enters is added, what leaves is subtracted, however long the hour was.
+    """
+
+    def __init__(self, slot_s: float = SLOT_S) -> None:
+        self._slot_s = slot_s
+        self._start = _Sum()
+        self._windows = {name: (_Sum(), deque[tuple[int, _Sum]]()) for name in WINDOWS_S}  # sum, slots
+
+    @property
+    def since_start(self) -> ReuseCounts:
+        """Of everything."""
+        return self._start.counts()
 
     def add(self, counts: ReuseCounts, now: float) -> None:
         """Count what happened at ``now``, which never goes back."""
-        self.since_start = self.since_start.plus(counts)
-        number = int(now // SLOT_S)
-        if self._slots and self._slots[-1][0] == number:
-            counts = self._slots.pop()[1].plus(counts)
-        self._slots.append((number, counts))
-        while _end(self._slots[0][0]) <= now - WINDOWS_S["1h"]:
-            self._slots.popleft()
+        fresh, number = _Sum.of(counts), int(now // self._slot_s)
+        self._start.add(fresh)
+        _, hour = self._windows["1h"]
+        if not hour or hour[-1][0] != number:
+            slot = (number, _Sum())
+            for _, slots in self._windows.values():
+                slots.append(slot)
+        hour[-1][1].add(fresh)  # the newest slot, which all windows have
+        for total, _ in self._windows.values():
+            total.add(fresh)
+        self._forget(now)
 
     def windows(self, now: float) -> dict[str, ReuseCounts]:
         """Counts by the name of the window."""
-        found = dict.fromkeys(WINDOWS_S, NOTHING)
-        for number, counts in self._slots:
-            for name, seconds in WINDOWS_S.items():
-                if _end(number) > now - seconds:
-                    found[name] = found[name].plus(counts)
-        return {**found, "start": self.since_start}
+        self._forget(now)
+        return {**{name: total.counts() for name, (total, _) in self._windows.items()}, "start": self.since_start}
 
     def history(self, now: float) -> list[ReuseCounts]:
         """One for each of the last ``HISTORY_SLOTS`` slots, oldest first."""
-        slots = dict(self._slots)
-        last = int(now // SLOT_S)
-        return [slots.get(number, NOTHING) for number in range(last - HISTORY_SLOTS + 1, last + 1)]
+        _, hour = self._windows["1h"]
+        latest = dict(itertools.islice(reversed(hour), HISTORY_SLOTS))
+        last = int(now // self._slot_s)
+        numbers = range(last - HISTORY_SLOTS + 1, last + 1)
+        return [latest[number].counts() if number in latest else NOTHING for number in numbers]
+
+    def _forget(self, now: float) -> None:
+        for name, (total, slots) in self._windows.items():
+            while slots and (slots[0][0] + 1) * self._slot_s <= now - WINDOWS_S[name]:
+                total.subtract(slots.popleft()[1])
 
 
-def _end(number: int) -> float:
-    """When a slot ends."""
-    return (number + 1) * SLOT_S
+class _Sum:
+    """Counts that are added to in place."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self) -> None:
+        self._values = [0] * (len(_PLAIN) + len(_SOURCES) + len(_CAUSES))
+
+    @classmethod
+    def of(cls, counts: ReuseCounts) -> _Sum:
+        made = cls()
+        made._values = [
+            *(getattr(counts, name) for name in _PLAIN),
+            *(getattr(counts.by_source, name) for name in _SOURCES),
+            *(getattr(counts.missed, name) for name in _CAUSES),
+        ]
+        return made
+
+    def add(self, other: _Sum) -> None:
+        self._values = [mine + theirs for mine, theirs in zip(self._values, other._values, strict=True)]
+
+    def subtract(self, other: _Sum) -> None:
+        self._values = [mine - theirs for mine, theirs in zip(self._values, other._values, strict=True)]
+
+    def counts(self) -> ReuseCounts:
+        values = iter(self._values)
+        plain = {name: next(values) for name in _PLAIN}
+        by_source = TokensBySource(**{name: next(values) for name in _SOURCES})
+        return ReuseCounts(
+            **plain, by_source=by_source, missed=MissedTokens(**{name: next(values) for name in _CAUSES})
+        )
 
 
 class LatestByName(Generic[_Counted]):
@@ -140,8 +189,8 @@ class ReuseTable:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.total = WindowedCounts()
-        self.tenants = LatestByName(MAX_TENANTS, WindowedCounts)
-        self.models = LatestByName(MAX_TENANTS, WindowedCounts)
+        self.tenants = LatestByName(MAX_TENANTS, lambda: WindowedCounts(_TENANT_SLOT_S))
+        self.models = LatestByName(MAX_TENANTS, lambda: WindowedCounts(_TENANT_SLOT_S))
         self.sessions = LatestByName(MAX_SESSIONS, SessionCounts)
 
     def add(self, turn: AdmittedTurn, tenant: str, session: str, model: str) -> None:

@@ -42,6 +42,9 @@ class SessionLine:
         self.parent = ""
         self.running = 0
         self.num_turns = 0
+        self.prompt_tokens = 0  # of all its turns
+        self.cached_tokens = 0
+        self.rule = ""  # of the latest miss
         self.tier = ""  # where the last of its KV was seen to go
         self.turns: deque[TurnMark] = deque(maxlen=MAX_TURNS)
 
@@ -84,6 +87,11 @@ class Timelines:
         line.running = max(0, line.running - 1)
         line.num_turns += 1
         line.tier = "device"
+        if record.usage is not None:
+            line.prompt_tokens += record.usage.prompt_tokens
+            line.cached_tokens += record.usage.tokens_by_source.cached
+        if record.miss is not None:
+            line.rule = record.miss.rule
         line.turns.append(_mark(record, gap_s=max(0.0, record.started_at - line.last_at) if line.turns else 0.0))
 
 

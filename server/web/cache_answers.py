@@ -117,10 +117,10 @@ def reuse_of(counts: ReuseCounts) -> Reuse:
     )
 
 
-def hit_rate_of(seen: Observatory, stats: EngineStats, tenant: str | None, sessions: int) -> HitRate:
+def hit_rate_of(seen: Observatory, stats: EngineStats, tenant: str | None, *, sessions: int, tenants: int) -> HitRate:
     """The whole server's, or one tenant's alone."""
     table, now = seen.reuse, seen.now()
-    named = table.tenants.latest(len(table.tenants)) if tenant is None else [(tenant, table.tenants.get(tenant))]
+    named = table.tenants.latest(tenants) if tenant is None else [(tenant, table.tenants.get(tenant))]
     counted = table.total if tenant is None else table.tenants.get(tenant) or WindowedCounts()
     windows = {name: reuse_of(counts) for name, counts in counted.windows(now).items()}
     start = windows["start"]

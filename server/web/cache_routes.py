@@ -35,10 +35,10 @@ def cache_routes(parts: WebParts) -> APIRouter:
     seen = parts.observatory
 
     @router.get("/v1/cache/hit-rate", responses=describe_answer(HitRate), response_class=Response)
-    async def hit_rate(tenant: NamedTenant, sessions: Limit = 50) -> Response:
+    async def hit_rate(tenant: NamedTenant, sessions: Limit = 50, tenants: Limit = 50) -> Response:
         """Prompt tokens that were reused, beside those that could have been: by source, cause, tenant, model, session
         and window."""
-        return _json(hit_rate_of(seen, parts.engine.stats, tenant, sessions))
+        return _json(hit_rate_of(seen, parts.engine.stats, tenant, sessions=sessions, tenants=tenants))
 
     @router.get("/v1/cache/misses", responses=describe_answer(MissList), response_class=Response)
     async def misses(tenant: NamedTenant, session: str | None = None, limit: Limit = 50) -> Response:

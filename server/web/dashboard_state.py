@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from .cache_answers import reuse_of
 
 SHOWN_MISSES = 30
 SHOWN_EVENTS = 30
+RECENT_TURNS = 12
 
 
 def overview(seen: Observatory, stats: EngineStats, most_sessions: int) -> dict[str, Any]:
@@ -61,8 +63,7 @@ def timeline(seen: Observatory, session: str) -> dict[str, Any] | None:
 
 def _summary(name: str, line: SessionLine) -> dict[str, Any]:
     last = line.turns[-1] if line.turns else None
-    prompt = sum(turn.prompt_tokens for turn in line.turns)
-    cached = sum(turn.by_source.cached for turn in line.turns)
+    recent = reversed(list(itertools.islice(reversed(line.turns), RECENT_TURNS)))
     return {
         "session": name,
         "tenant": line.tenant,
@@ -72,9 +73,9 @@ def _summary(name: str, line: SessionLine) -> dict[str, Any]:
         "tier": line.tier,
         "last_at": line.last_at,
         "tokens": last.prompt_tokens + last.completion_tokens if last else 0,
-        "hit_rate": cached / prompt if prompt else None,
-        "recent": [round(turn.by_source.cached / max(1, turn.prompt_tokens), 3) for turn in list(line.turns)[-12:]],
-        "rule": next((turn.rule for turn in reversed(line.turns) if turn.rule), ""),
+        "hit_rate": line.cached_tokens / line.prompt_tokens if line.prompt_tokens else None,
+        "recent": [round(turn.by_source.cached / max(1, turn.prompt_tokens), 3) for turn in recent],
+        "rule": line.rule,
     }
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from live_front import LiveFront, live_front
 from observed_turns import run_turn
 
@@ -16,7 +18,7 @@ from sessile.server.engine.sampling_params import SamplingParams
 from sessile.server.engine.turn_watch import TurnWatch
 from sessile.server.observe.miss_explainer import MAX_WAITING, MissExplainer, Question
 from sessile.server.observe.observatory import Observatory
-from sessile.server.observe.reuse_counts import LatestByName, WindowedCounts
+from sessile.server.observe.reuse_counts import SLOT_S, WINDOWS_S, LatestByName, ReuseCounts, WindowedCounts
 from sessile.sessions.manager.requests import GenerateRequest, MessagesInput, OpenSession, TurnFinished
 from sessile.sessions.messages import Message, Role
 
@@ -151,6 +153,22 @@ def test_windows_forget_and_the_start_does_not() -> None:
     assert {name: counts.turns for name, counts in turn_counts.windows(4000.0).items()}["1h"] == 2
     history = turn_counts.history(now)
     assert sum(counts.turns for counts in history) == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.floats(0, 2000), st.integers(1, 1000)), max_size=40), st.floats(0, 4000))
+def test_windows_are_what_a_plain_sum_says(turns: list[tuple[float, int]], later: float) -> None:
+    windows, now, noted = WindowedCounts(), 0.0, []
+    for gap, tokens in turns:
+        now += gap
+        windows.add(ReuseCounts(turns=1, prompt_tokens=tokens, missed=MissedTokens(evicted=tokens)), now)
+        noted.append((now // SLOT_S, tokens))
+    now += later
+    for name, seconds in WINDOWS_S.items():
+        inside = [tokens for slot, tokens in noted if (slot + 1) * SLOT_S > now - seconds]
+        found = windows.windows(now)[name]
+        assert (found.turns, found.prompt_tokens, found.missed.total) == (len(inside), sum(inside), sum(inside))
+    assert windows.since_start.prompt_tokens == sum(tokens for _, tokens in noted)
 
 
 def test_tables_are_bounded_by_last_use() -> None:
