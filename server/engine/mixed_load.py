@@ -80,6 +80,7 @@ class MixedLoad:
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m sessile.server.engine.mixed_load", description=__doc__)
+    parser.add_argument("--model", help="as the server's flag; by default the embedded model")
     parser.add_argument("--prompt-tokens", type=int, default=6000)
     parser.add_argument("--streams", type=int, default=4)
     parser.add_argument("--stream-tokens", type=int, default=200, help="prompt of each stream")
@@ -87,11 +88,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--speculation", default="off", help="as the server's flag")
     parser.add_argument("--threads", type=int, default=0)
     options = parser.parse_args(arguments)
-    load = MixedLoad(
-        EngineConfig(
-            max_stall_ms=options.max_stall_ms, speculation=Speculation(options.speculation), threads=options.threads
-        )
+    config = EngineConfig(
+        model=options.model,
+        max_stall_ms=options.max_stall_ms,
+        speculation=Speculation(options.speculation),
+        threads=options.threads,
     )
+    load = MixedLoad(config)
     load.first_token_s(512)
     alone = [load.first_token_s(options.prompt_tokens)]
     streams = [load.submit(options.stream_tokens, max_tokens=4000) for _ in range(options.streams)]

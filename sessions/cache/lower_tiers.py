@@ -23,6 +23,7 @@ from .tiers import Block, Entry, LoadOutcome, LowerTier, Tier, TierStats
 
 _PERSIST_AT_ONCE = 32  # blocks given to the disk's write queue, which is then waited for if it is full
 _LOAD_ONE_S = 5.0  # where nobody waits for it but an export
+_FLUSH_S = 30.0  # for the disk to write what its queue holds
 LEAST_REUSE = 0.05  # what is never demoted is never seen to come back: some is tried always
 SHARED_AT_ONCE = 16  # entries given to the shared tier at the end of a turn; the rest follows with later turns
 
@@ -145,10 +146,11 @@ class LowerTiers:
             if self._host is not None:
                 self._host.store(entries)
             if self._disk is not None and not all(self._disk.store(entries)):
-                self._disk.flush()
+                if not self._disk.flush(_FLUSH_S):
+                    break  # a disk that hangs; what it has not is computed again
                 self._disk.store(entries)
         if self._disk is not None:
-            self._disk.flush()
+            self._disk.flush(_FLUSH_S)
         if self.shared is not None and self.shared.is_usable:
             self._share(self.shared, content_keys, blocks)
 

@@ -62,5 +62,9 @@ def _start(rows: list[int], measured: Mapping[int, float]) -> list[float]:
         return [1.0 + count / _ROWS_THAT_DOUBLE_IT for count in rows]
     known = sorted(measured)
     seconds = np.interp(rows, known, [measured[count] for count in known])
-    beyond = np.array(rows) / known[-1]  # what was not measured grows with its rows
-    return [float(value) for value in seconds * np.maximum(beyond, 1.0)]
+    last = known[-1]
+    slope = measured[last] / last / 2  # beyond what was measured rows cost half of what they did on average, or more
+    if len(known) > 1:
+        slope = max(slope, (measured[last] - measured[known[-2]]) / (last - known[-2]))
+    beyond = np.maximum(np.array(rows) - last, 0)
+    return [float(value) for value in seconds + slope * beyond]

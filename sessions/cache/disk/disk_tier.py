@@ -160,9 +160,10 @@ class DiskTier:
         self._note_load(outcomes, self._clock() - started)
         return outcomes
 
-    def flush(self) -> None:
-        """Return when all that was taken is in the kernel's hands (it outlives this process), or lost and counted."""
-        self._queue.wait_until_empty()
+    def flush(self, timeout_s: float | None = None) -> bool:
+        """Return when all that was taken is in the kernel's hands (it outlives this process), or lost and counted;
+        False if that takes longer."""
+        return self._queue.wait_until_empty(timeout_s)
 
     def sync(self) -> None:
         """Return when all that was taken is on the disk (it outlives the machine), or lost and counted."""

@@ -88,10 +88,10 @@ class WriteQueue:
                 self._pool.release([slot])
                 self._changed.notify_all()
 
-    def wait_until_empty(self) -> None:
-        """Return when all that was offered is finished. Needs a thread that takes."""
+    def wait_until_empty(self, timeout_s: float | None = None) -> bool:
+        """Return when all that was offered is finished; False if that takes longer. Needs a thread that takes."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._waiting and not self._taken)
+            return self._changed.wait_for(lambda: not self._waiting and not self._taken, timeout_s)
 
     def close(self) -> None:
         """Accept nothing more and let ``take`` return."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -361,3 +362,21 @@ def test_an_export_of_a_longer_path_gives_what_both_share(engines: list[Engine],
     path = exported(engine, tmp_path / "kv")
     imported = other.ask(ImportPath(token_ids=[*path[:70], *prompt(30, 5)], file=str(tmp_path / "kv")))
     assert imported.tokens == 64
+
+
+def test_a_disk_that_hangs_while_it_writes_does_not_hold_a_suspend(
+    engines: list[Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sessile.sessions.cache.lower_tiers._FLUSH_S", 0.05)
+    engine = Engine(40, host_blocks=20, disk=tmp_path / "kv")
+    engines.append(engine)
+    engine.turn("one", prompt(100))
+    lets_go = threading.Event()
+    disk = engine.core._cache.transfer.tiers._disk
+    write = disk._namespace.segments.write
+    monkeypatch.setattr(disk._namespace.segments, "write", lambda *args: (lets_go.wait(60.0), write(*args)))
+    engine.turn("one", prompt(100, 2))
+    outcome = engine.ask(SuspendPath(owner="one", token_ids=engine.paths["one"]))
+    assert outcome.device_blocks_given_back > 0
+    assert outcome.tokens_by_tier["host"] == len(engine.paths["one"]) - 1
+    lets_go.set()

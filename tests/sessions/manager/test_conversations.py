@@ -79,7 +79,8 @@ async def test_parallel_requests_branch_instead_of_failing(bench: Bench) -> None
         bench.engine.will_say([64, 65, 257], gate=gate)
     history = [user("a"), assistant(said)]
     running = [asyncio.ensure_future(bench.complete([*history, user(text)])) for text in "xy"]
-    await asyncio.sleep(0.05)
+    while len(bench.engine.running) < 2:
+        await asyncio.sleep(0)
     gate.set()
     ends = [end for _, end in await asyncio.gather(*running)]
     assert {end.turn for end in ends} == {2}
@@ -106,7 +107,8 @@ async def test_a_session_that_must_be_taken(bench: Bench) -> None:
     gate = asyncio.Event()
     bench.engine.will_say([64, 65, 257], gate=gate)
     running = asyncio.ensure_future(bench.say(session.session_id, "x"))
-    await asyncio.sleep(0.05)
+    while not bench.manager.running.is_busy(session.session_id):
+        await asyncio.sleep(0)
     with pytest.raises(SessionBusy):
         await bench.complete([user("z")], session_id=session.session_id)
     gate.set()

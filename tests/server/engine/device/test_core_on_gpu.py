@@ -19,6 +19,7 @@ from sessile.server.engine.engine_config import EngineConfig
 from sessile.server.engine.grammar import Grammar, GrammarKind
 from sessile.server.engine.messages import SubmitTurn
 from sessile.server.engine.sampling_params import SamplingParams
+from sessile.server.engine.speculation.drafter import Branches, Drafter, DraftRequest, NoDrafts
 from sessile.server.text.grammar_vocabulary import GrammarVocabulary
 from sessile.server.text.guidance import guidance_tokenizer
 
@@ -31,8 +32,26 @@ def device() -> FakeDevice:
     return FakeDevice()
 
 
+class Guesses(NoDrafts):
+    """Two guesses for each turn: three tokens that are right and one that is not, behind one that is wrong."""
+
+    def draft(self, requests: list[DraftRequest], budget: int) -> list[Branches]:
+        return [self._guess(request.sequence.token_ids.tolist()) for request in requests]
+
+    def _guess(self, tokens: list[int]) -> Branches:
+        right: list[int] = []
+        for _ in range(3):
+            right.append(next_token([*tokens, *right]))
+        return ((right[0] + 1) % VOCAB,), (*right, (next_token([*tokens, *right]) + 1) % VOCAB)
+
+
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch, device: FakeDevice) -> EngineCore:
+def drafter() -> Drafter | None:
+    return None
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch, device: FakeDevice, drafter: Drafter | None) -> EngineCore:
     config = EngineConfig(
         kv_memory_bytes=80 * BLOCK_BYTES, max_batch_tokens=24, max_prefill_tokens_while_decoding=16, max_sequences=4
     )
@@ -46,6 +65,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, device: FakeDevice) -> EngineCore:
         SummingModel(),
         torch.device("cpu"),
         itertools.count().__next__,
+        drafter=None if drafter is None else lambda runner, kv_cache: drafter,
         vocabulary=lambda: guidance_tokenizer(LETTERS, lambda text: [ord(letter) - ord(" ") for letter in text]),
     )
 
@@ -118,3 +138,26 @@ def test_penalties_and_biases_on_the_device(engine: EngineCore) -> None:
     assert plain == [7] * 9
     varied = _run(engine, {"a": [4, 4]}, logit_bias={7: 1.5, 8: 1.4}, presence_penalty=2.0)["a"]
     assert varied[:2] == [8, 7] and len(set(varied)) > 2
+
+
+@pytest.mark.parametrize("drafter", [Guesses()])
+def test_drafts_are_verified_by_graphs(engine: EngineCore, device: FakeDevice) -> None:
+    device.log.clear()
+    found = _run(engine, PROMPTS)
+    for turn_id, prompt in PROMPTS.items():
+        tokens = list(prompt)
+        for _ in range(9):
+            tokens.append(next_token(tokens))
+        assert found[turn_id] == tokens[len(prompt) :]
+    assert device.log.count("replay") >= 2
+    stats = engine.stats()
+    assert stats.accepted_tokens >= 3 * 5
+
+
+@pytest.mark.parametrize("drafter", [Guesses()])
+def test_the_device_samples_the_same_behind_drafts(engine: EngineCore) -> None:
+    sampling = {"temperature": 2.0, "top_p": 0.98}
+    drafted = _run(engine, PROMPTS, **sampling)
+    engine._scheduler._drafts._drafter = NoDrafts()
+    plain = _run(engine, {f"{turn_id} again": prompt for turn_id, prompt in PROMPTS.items()}, **sampling)
+    assert list(drafted.values()) == list(plain.values())

@@ -6,9 +6,14 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
+from checksum_model import ChecksumModel
 
+from sessile.server.engine.batch import StepArrays
+from sessile.server.engine.kv_cache import KVCache
 from sessile.server.engine.speculation.acceptance import Acceptance
 from sessile.server.engine.speculation.draft_length import DraftLength
+from sessile.server.engine.speculation.measure_cost import measure_step_cost
 from sessile.server.engine.speculation.proposal import Agreement, Proposal, Source
 from sessile.server.engine.speculation.step_cost import StepCost
 
@@ -65,6 +70,30 @@ def test_a_step_that_was_disturbed_counts_little() -> None:
     for _ in range(40):
         cost.observe(1, 1.0)
     assert cost.curve[8] < 1.2 * before[8]
+
+
+def test_a_slow_model_is_measured_where_it_matters_and_the_rest_is_guessed() -> None:
+    class Slow:
+        """Steps that read weights for a second, whatever their rows."""
+
+        def __init__(self) -> None:
+            self.rows: list[int] = []
+            self.now = 0.0
+
+        def run(self, arrays: StepArrays) -> torch.Tensor:
+            self.rows.append(len(arrays.logits_rows))
+            self.now += 1.0 + 0.01 * self.rows[-1]
+            return torch.zeros(len(arrays.logits_rows), 2)
+
+    slow = Slow()
+    kv_cache = KVCache(ChecksumModel().kv_layout(16), 32, torch.device("cpu"))
+    measured = measure_step_cost(slow, kv_cache, 512, lambda: slow.now)
+    assert slow.rows == [1, 8]
+    cost = StepCost(512, measured)
+    assert cost.curve[8] < 1.5 * cost.curve[1]
+    assert cost.curve[8] < cost.curve[64] < 8 * cost.curve[8]
+    likely = np.full((1, 7), 0.9).cumprod(axis=1)
+    assert DraftLength(cost).choose(likely, 1, 64).sum() >= 6
 
 
 def proposal(length: int, agreement: Agreement = Agreement.SINGLE) -> Proposal:
