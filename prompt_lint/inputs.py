@@ -29,6 +29,7 @@ _SKIPPED_FOLDERS = {
 }
 _SCRIPTS = {".js", ".mjs", ".cjs"}
 _LARGEST_SCRIPT = 1 << 20
+_HEAD, _LONG_LINE = 1 << 16, 400  # nobody writes lines that are as long on average
 _TRACE_SUFFIXES = {".jsonl", ".ndjson", ".har", ".json", ".log"}
 
 
@@ -78,7 +79,13 @@ def _folder(folder: Path, exclude: list[str], found: Gathered) -> None:
 
 def _is_bundle(path: Path) -> bool:
     """Generated scripts that other sources were packed into: nobody repairs those."""
-    return path.suffix in _SCRIPTS and (".min." in path.name or path.stat().st_size > _LARGEST_SCRIPT)
+    if path.suffix not in _SCRIPTS:
+        return False
+    if ".min." in path.name or path.stat().st_size > _LARGEST_SCRIPT:
+        return True
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    return len(head) > _LONG_LINE * (head.count(b"\n") + 4)
 
 
 def _walk(folder: Path, exclude: list[str]) -> Iterator[Path]:

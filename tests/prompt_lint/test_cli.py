@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from sessile.prompt_lint.cli import main
+from sessile.prompt_lint.inputs import gather
 from sessile.prompt_lint.report.writers import OUTPUT_FORMATS
 from sessile.prompt_lint.rules.catalogue import CATALOGUE
 
@@ -287,3 +288,12 @@ def test_folder_with_code_and_traces(trace: Path, code: Path, capsys: pytest.Cap
     status, out, err = run(capsys, "check", str(trace.parent), "--isolated", "--output-format", "json")
     assert status == 1, err
     assert {f["scope"] for f in json.loads(out)["findings"]} == {"session", "code"}
+
+
+def test_bundled_scripts_of_a_folder_are_left_out(tmp_path: Path) -> None:
+    code = "const p = () => ({ role: 'system', content: `It is ${Date.now()}` });"
+    (tmp_path / "own.js").write_text(code + "\n")
+    (tmp_path / "chunk-7.js").write_text(code * 200)
+    (tmp_path / "app.min.js").write_text(code + "\n")
+    assert [path.name for path, _ in gather([str(tmp_path)], []).sources] == ["own.js"]
+    assert [path.name for path, _ in gather([str(tmp_path / "app.min.js")], []).sources] == ["app.min.js"]
