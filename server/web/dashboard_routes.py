@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -37,7 +37,7 @@ _HEADERS = {
 def dashboard_routes(parts: WebParts) -> APIRouter:
     """The page, its files, and what it asks for."""
     router = APIRouter(include_in_schema=False)
-    folder = files(__package__) / "dashboard"
+    folder = Path(__file__).parent / "dashboard"
     content = {name: (folder / name).read_bytes() for name in _KINDS}
     seen = parts.observatory
 
