@@ -89,6 +89,8 @@ class TraceLinter:
         profile = self._profile(request)
         match = self._index.find(prompt)
         parent = match.parent
+        if parent is not None and _is_other_item(parent.prompt, prompt):
+            parent = None
         self._judged = None
         side = self._side_call(prompt, match)
         if side is not None:
@@ -306,3 +308,13 @@ class TraceLinter:
             reused = usage.cached_tokens
         summary.reused_tokens += reused
         self.strips.record(prompt, parent, reused)
+
+
+def _is_other_item(previous: Prompt, current: Prompt) -> bool:
+    """Two single questions without session ids: items of a batch, of which neither continues the other."""
+    if current.request.session is not None or previous.request.session is not None:
+        return False
+    if current.request.shape in (ApiShape.TEXT, ApiShape.TOKENS):
+        return False
+    was, now = previous.conversation, current.conversation
+    return len(was) == len(now) == 1 and was[0].digest != now[0].digest

@@ -9,7 +9,7 @@ _I = re.IGNORECASE
 MEMORY = re.compile(
     r"memor(?:y|ies)|remember|recall(?:ed)?|(?:known|learned|facts?|notes?|what (?:you|we|"
     r"i) know) about|user (?:facts|preferences|notes)|preferences|long[- ]term|"
-    r"mem0|past (?:conversations|interactions)|episodic|zettelkasten|erinnerung|gedächtnis|"
+    r"mem0|\bprofile\b|user_profile|past (?:conversations|interactions)|episodic|zettelkasten|erinnerung|gedächtnis|"
     r"bekannt über|mémoire|souvenir|préférences|recuerdo|memoria|preferencias|"
     r"lembranças|preferências|记忆|回忆|偏好|記憶|メモリ|思い出|память|воспоминан|기억",
     _I,
