@@ -92,8 +92,8 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         float, Meta(ge=0, description="a batch turn that waited so long counts as background; 0: never")
     ] = 600.0
     reuse_index_tokens: Annotated[
-        int, Meta(ge=0, description="tokens that are remembered to know what could have been reused; 13 bytes each")
-    ] = 4_000_000
+        int, Meta(ge=0, description="tokens that are remembered to know what could have been reused; 22 bytes each")
+    ] = 2_000_000
     max_context: Annotated[int, Meta(ge=0, description="tokens of a conversation; 0: as many as the model can")] = 0
     speculation: Annotated[Speculation, Meta(description="what guesses tokens ahead, to be verified in one step")] = (
         Speculation.AUTO

@@ -50,6 +50,15 @@ class _OpenTurn:
     miss: Miss | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _EndedTurn:
+    """What may still be asked of a turn. Its tokens and its text are let go."""
+
+    tenant: str
+    conversation: str
+    miss: Miss | None
+
+
 @dataclass(slots=True)
 class _Clocks:
     wall: Callable[[], float] = field(default=time.time)
@@ -87,7 +96,7 @@ class Observatory:
         self.num_late = 0  # turns that ended before they were explained
         self.num_events = 0  # changes whenever something was noted
         self._open: dict[str, _OpenTurn] = {}
-        self._ended: OrderedDict[str, _OpenTurn] = OrderedDict()
+        self._ended: OrderedDict[str, _EndedTurn] = OrderedDict()
 
     def close(self) -> None:
         """End the thread that explains, and let the sinks finish."""
@@ -140,9 +149,13 @@ class Observatory:
 
     def turn_admitted(self, admitted: AdmittedTurn) -> None:
         """The engine has counted a turn's prompt."""
-        open_turn = self._open.get(admitted.turn_id) or self._ended.get(admitted.turn_id)
-        tenant = open_turn.turn.tenant if open_turn else ""
-        self.reuse.add(admitted, tenant, open_turn.conversation if open_turn else "", self.model)
+        open_turn, ended = self._open.get(admitted.turn_id), self._ended.get(admitted.turn_id)
+        tenant, conversation = "", ""
+        if open_turn is not None:
+            tenant, conversation = open_turn.turn.tenant, open_turn.conversation
+        elif ended is not None:
+            tenant, conversation = ended.tenant, ended.conversation
+        self.reuse.add(admitted, tenant, conversation, self.model)
         self.num_events += 1
 
     def tokens_came(self, turn: SubmitTurn, seconds: float, count: int, *, first: bool) -> None:
@@ -155,11 +168,11 @@ class Observatory:
     def turn_ended(self, turn: SubmitTurn, watch: TurnWatch) -> None:
         """A turn is over, however it ended."""
         open_turn = self._open.pop(turn.turn_id)
-        self._ended[turn.turn_id] = open_turn
-        if len(self._ended) > MAX_ENDED:
-            self._ended.popitem(last=False)
         if watch.usage is not None:
             open_turn.miss = self._miss(open_turn, watch.usage)
+        self._ended[turn.turn_id] = _EndedTurn(turn.tenant, open_turn.conversation, open_turn.miss)
+        if len(self._ended) > MAX_ENDED:
+            self._ended.popitem(last=False)
         record = TurnRecord(
             turn=turn,
             conversation=open_turn.conversation,

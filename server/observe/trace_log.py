@@ -31,7 +31,7 @@ from .turn_record import TurnRecord
 
 logger = logging.getLogger(__name__)
 
-MAX_WAITING = 1024
+MAX_WAITING = 256
 _PREFIX = "turns-"
 _WORD = re.compile(r"\w+")
 _PLAIN_KEYS = frozenset({"role", "type", "model", "name"})  # say nothing of what was said

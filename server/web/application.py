@@ -21,6 +21,7 @@ from .parts import WebParts
 from .responses_api.routes import responses_routes
 from .session_routes import session_routes
 from .status_routes import status_routes
+from .token_routes import token_routes
 
 
 def create_app(parts: WebParts) -> FastAPI:
@@ -37,6 +38,7 @@ def create_app(parts: WebParts) -> FastAPI:
     app.include_router(responses_routes(parts, metrics))
     app.include_router(messages_routes(parts, metrics))
     app.include_router(session_routes(parts))
+    app.include_router(token_routes(parts))
     app.include_router(status_routes(parts, metrics))
     app.include_router(cache_routes(parts))
     app.include_router(dashboard_routes(parts))

@@ -11,6 +11,8 @@ import msgspec
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
+from ..identity.api_key import Scope
+from .authentication import identity_of
 from .cache_answers import HitRate, MissList, Tiers, TreeTop, device_state, hit_rate_of, misses_of, tier_state
 from .openapi import describe_answer
 from .parts import WebParts
@@ -21,8 +23,10 @@ MOST_NODES = 2000
 
 
 def _named_tenant(request: Request, tenant: Annotated[str, Depends(tenant_of)]) -> str | None:
-    """The tenant, if the request names one."""
-    return tenant if TENANT_HEADER in request.headers else None
+    """The tenant, if the request names one or its key is one tenant's; None: all of them may be told."""
+    identity = identity_of(request)
+    is_bound = identity.tenant is not None and Scope.ADMIN not in identity.scopes
+    return tenant if is_bound or TENANT_HEADER in request.headers else None
 
 
 NamedTenant = Annotated[str | None, Depends(_named_tenant)]

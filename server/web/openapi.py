@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from ...sessions.manager import requests
-from . import answers, bodies, cache_answers, session_answers, session_bodies
+from . import answers, bodies, cache_answers, session_answers, session_bodies, token_bodies
 from .anthropic import answers as messages_answers
 from .anthropic import bodies as messages_bodies
 from .responses_api import answers as responses_answers
@@ -60,6 +60,10 @@ _DOCUMENTED: tuple[type[msgspec.Struct], ...] = (
     responses_answers.InputTokens,
     responses_answers.ConversationObject,
     responses_answers.DeletedConversation,
+    token_bodies.TokenizeBody,
+    token_bodies.DetokenizeBody,
+    token_bodies.Tokens,
+    token_bodies.DetokenizedText,
     requests.SessionView,
     requests.HintOutcome,
     requests.Suspended,
@@ -153,6 +157,7 @@ _TAGS = [
     {"name": "cache", "description": "What was reused, what could have been, and why it was not."},
     {"name": "responses", "description": "Turns, in the shapes of OpenAI's Responses API, kept in the session store."},
     {"name": "messages", "description": "Turns, in Anthropic's shapes."},
+    {"name": "tokens", "description": "Texts and tokens, without a turn."},
     {"name": "status", "description": "What the server says about itself."},
 ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,6 +34,14 @@ class Turns(Protocol):
 
     async def count_tokens(self, request: CompletionRequest) -> int:
         """Tokens of the prompt that ``complete`` would run."""
+        ...
+
+    async def prompt_tokens(self, request: CompletionRequest) -> list[int]:
+        """The prompt that ``complete`` would run, in tokens."""
+        ...
+
+    async def text_of(self, token_ids: Sequence[int]) -> str:
+        """The text of ``token_ids``, special tokens included. Raises RequestError for one that is none."""
         ...
 
     def complete(self, request: CompletionRequest) -> AsyncIterator[CompletionEvent]:

@@ -103,13 +103,13 @@ class Completions:
                 async for event in events:
                     yield event
 
-    async def count_tokens(self, request: CompletionRequest) -> int:
-        """Tokens of the prompt that ``complete`` would run; nothing is run."""
+    async def prompt_tokens(self, request: CompletionRequest) -> list[int]:
+        """The prompt that ``complete`` would run, in tokens; nothing is run."""
         engine = self._turns.engine_info()
         validation.require_completion(request, engine)
         self._turns.require_model(request.model)
         keys = ConversationKeys(request.tenant, request.tools, request.template_arguments)
-        return len((await self._prompt(request, keys, engine)).token_ids)
+        return (await self._prompt(request, keys, engine)).token_ids
 
     async def _unkept(
         self, request: CompletionRequest, keys: ConversationKeys, prompt: _Prompt

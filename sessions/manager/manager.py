@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import TypeVar
@@ -284,7 +284,15 @@ class SessionManager:
 
     async def count_tokens(self, request: CompletionRequest) -> int:
         """Tokens of the prompt that ``complete`` would run."""
-        return await self._completions.count_tokens(request)
+        return len(await self._completions.prompt_tokens(request))
+
+    async def prompt_tokens(self, request: CompletionRequest) -> list[int]:
+        """The prompt that ``complete`` would run, in tokens."""
+        return await self._completions.prompt_tokens(request)
+
+    async def text_of(self, token_ids: Sequence[int]) -> str:
+        """The text of ``token_ids``, special tokens included. Raises RequestError for one that is none."""
+        return await self._turns.text_of(token_ids)
 
     def complete(self, request: CompletionRequest) -> AsyncGenerator[CompletionEvent, None]:
         """Run a turn of a client that names no session; see ``service.Sessions.complete``."""

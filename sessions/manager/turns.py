@@ -149,6 +149,13 @@ class Turns:
             logged_tokens=computed_before(log.num_tokens),
         )
 
+    async def text_of(self, token_ids: Sequence[int]) -> str:
+        """The text of ``token_ids``, special tokens included. Raises RequestError for one that is none."""
+        size = self.engine_info().vocab_size
+        if any(not 0 <= token_id < size for token_id in token_ids):
+            raise RequestError("a token id is outside of the vocabulary", field="tokens", remedy=f"use 0 to {size - 1}")
+        return await self.tokenise(lambda: self._tokenizer.decode(token_ids, skip_special=False))
+
     async def expected_tokens(self, text: str | None) -> tuple[int, ...]:
         """What an answer may be like, in tokens; as many as an answer can have."""
         if not text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -213,3 +214,16 @@ def test_turns_without_a_usage_are_kept_too(outcome: str) -> None:
     assert observatory.times.outcomes[outcome] == 1
     assert observatory.num_open == 0
     observatory.close()
+
+
+def test_a_turn_that_has_ended_is_let_go() -> None:
+    observatory = Observatory()
+    turn = SubmitTurn(turn_id="a", token_ids=list(range(1000, 3000)), sampling=SamplingParams())
+    before = sys.getrefcount(turn)
+    observatory.asked(turn, "ses_1", "", dict)
+    observatory.turn_started(turn)
+    observatory.turn_ended(turn, TurnWatch(lambda: 1.0))
+    observatory.explainer.settle(10)
+    after = sys.getrefcount(turn)
+    observatory.close()
+    assert after == before

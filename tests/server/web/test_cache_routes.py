@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from observed_turns import run_turn
+
+from sessile.server.identity.api_key import Scope
+from sessile.server.identity.gate import Identity
 
 
 async def test_hit_rate_beside_what_was_possible(client, stage):
@@ -31,6 +35,15 @@ async def test_a_tenant_sees_its_own_alone(client, stage):
     assert [miss["session"] for miss in misses["misses"]] == ["s2"]
     assert misses["by_rule"] == {}
     assert (await client.get("/v1/cache/tree", headers=headers)).json()["nodes"] == []
+
+
+@pytest.mark.parametrize(("scopes", "seen"), [({Scope.METRICS}, 100), ({Scope.ADMIN}, 200)])
+async def test_a_tenants_key_sees_its_own_alone_without_naming_it(client, stage, monkeypatch, scopes, seen):
+    run_turn(stage.observatory, "a")
+    run_turn(stage.observatory, "b", tenant="acme", conversation="s2")
+    identity = Identity("key", "acme", frozenset(scopes))
+    monkeypatch.setattr(stage.gate, "identify", lambda *headers: identity)
+    assert (await client.get("/v1/cache/hit-rate")).json()["prompt_tokens"] == seen
 
 
 async def test_misses_say_rule_cost_and_remedy(client, stage):
