@@ -45,6 +45,7 @@ _NAMES: tuple[tuple[re.Pattern[str], str, Severity, str], ...] = (
 )
 _SAMPLING = re.compile(r"\|\s*(?:random|shuffle|sample)\b|\b(?:random|shuffle)\s*\(")
 _LOOP = re.compile(r"\{%-?\s*for\s+([\w, ]+?)\s+in\b")
+_LOOP_END = re.compile(r"\{%-?\s*endfor\b")
 _LEAST_STATIC = 1000
 _LARGE_STATIC = 4000
 
@@ -90,11 +91,14 @@ def _placeholder_hits(text: str, *, jinja_only: bool = False) -> Iterator[CodeHi
         if not name or (jinja_only and not match.group(0).startswith("{{")):
             continue
         after = static[-1][1] - next((total for at, total in reversed(static) if at <= match.start()), 0)
-        yield from (
-            hit
-            for hit in _named(name, after, text, match.start())
-            if hit.rule != "PL304" or name.split(".")[0] not in looped  # items of a list that is mostly fixed
-        )
+        listed = name.split(".")[0] in looped or _inside_loop(text, match.start())
+        for hit in _named(name, after, text, match.start()):
+            if hit.rule != "PL304" or not listed:  # what a loop prints is a list, and mostly fixed
+                yield hit
+
+
+def _inside_loop(text: str, at: int) -> bool:
+    return len(_LOOP.findall(text, 0, at)) > len(_LOOP_END.findall(text, 0, at))
 
 
 def _placeholder_name(match: re.Match[str]) -> str | None:
