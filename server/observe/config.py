@@ -20,7 +20,7 @@ class ObserveConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     ] = None
     trace_content: Annotated[
         Literal["off", "hashed", "on"],
-        Meta(description="what the trace log says of prompts and answers: their length, hashes of their words, all"),
+        Meta(description="what the trace log says of texts: their length, hashes of their words, or all"),
     ] = "hashed"
     trace_file_bytes: Annotated[int, Meta(ge=4096, description="size of one file of the trace log, about")] = 64 << 20
     trace_files: Annotated[int, Meta(ge=1, description="files of the trace log that are kept")] = 16
