@@ -34,13 +34,14 @@ from sessile.sessions.store import SessionStore
 # A pool, a host tier and a disk tier that a few dozen sessions fill.
 SMALL = (
     "--dtype", "float32", "--threads", "1", "--kv-memory-bytes", "6MiB", "--host-memory-bytes", "3MiB",
-    "--disk-quota-bytes", "24MiB", "--log-level", "error",
+    "--disk-quota-bytes", "24MiB", "--reuse-index-tokens", "100000", "--speculation-memory-bytes", "2MiB",
+    "--log-level", "error",
 )  # fmt: skip
 WORDS = (
     "the", "tests", "pass", "but", "this", "one", "does", "not", "so", "read", "file", "again", "run", "with", "more",
 )  # fmt: skip
 MOST_GROWTH = 1.05
-FILLING_S = 600.0  # what is kept of the last turns and conversations has bounds that a short run does not reach,
+FILLING_S = 600.0  # what is remembered of the last turns and sessions has bounds that a short run does not reach,
 FILLING_MIB = 32.0  # so that memory may grow by so much in its second half
 
 
