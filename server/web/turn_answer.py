@@ -5,8 +5,6 @@ While the turn runs the connection is watched: a client that goes away ends its 
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Generic, TypeVar
 
@@ -22,10 +20,10 @@ from ...sessions.manager.requests import (
     TurnEvent,
     TurnFinished,
 )
+from .connection import while_connected
 from .metrics import TurnMeter
 from .writers import TurnWriter
 
-logger = logging.getLogger(__name__)
 SESSION_HEADER = "x-sessile-session"
 _Event = TypeVar("_Event")
 
@@ -41,18 +39,7 @@ class TurnAnswer(Response, Generic[_Event]):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer. Raises SessileError before anything was sent, for the application's handlers to answer."""
-        work = asyncio.ensure_future(self._work(send))
-        gone = asyncio.ensure_future(_client_is_gone(receive))
-        try:
-            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                logger.debug("the client went away")
-                self._meter.ended("client_gone")
-        finally:
-            await _end(gone)
-            await _end(work)
-        if not work.cancelled():
-            work.result()
+        await while_connected(self._work(send), receive, lambda: self._meter.ended("client_gone"))
 
     async def _work(self, send: Send) -> None:
         try:
@@ -152,15 +139,3 @@ def refuse_aborted(finished: TurnFinished) -> None:
     """Raise EngineError for a turn that was ended before its time."""
     if finished.finish_reason == "aborted":
         raise EngineError("the server ended the turn before it was complete", remedy="send it again")
-
-
-async def _client_is_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _end(task: asyncio.Future[None]) -> None:
-    """Cancel a task and wait until it has cleaned up; its own result stays in it."""
-    if not task.done():
-        task.cancel()
-    await asyncio.wait((task,))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import TypeVar
 
@@ -12,9 +10,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ...sessions.errors import SessileError
+from .connection import while_connected
 from .errors import error_body
 
-logger = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 _Item = TypeVar("_Item")
 
@@ -39,17 +37,7 @@ class Streamed(Response):
         self._pieces = _written(items, write, write_error)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        work = asyncio.ensure_future(self._send_all(send))
-        gone = asyncio.ensure_future(_client_is_gone(receive))
-        try:
-            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                logger.debug("the client went away")
-        finally:
-            await _end(gone)
-            await _end(work)
-        if not work.cancelled():
-            work.result()
+        await while_connected(self._send_all(send), receive)
 
     async def _send_all(self, send: Send) -> None:
         try:
@@ -89,15 +77,3 @@ def sse(name: str, value: msgspec.Struct) -> bytes:
 def sse_error(error: SessileError) -> bytes:
     """The last event of a stream that fails in its middle."""
     return b"event: error\ndata: " + _encode(error_body(error)) + b"\n\n"
-
-
-async def _client_is_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _end(task: asyncio.Future[None]) -> None:
-    """Cancel a task and wait until it has cleaned up; its own result stays in it."""
-    if not task.done():
-        task.cancel()
-    await asyncio.wait((task,))
