@@ -7,22 +7,21 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from ..identity.api_key import Scope
 from .authentication import identity_of
 from .cache_answers import HitRate, MissList, Tiers, TreeTop, device_state, hit_rate_of, misses_of, tier_state
+from .json_answer import json_answer
 from .openapi import describe_answer
 from .parts import WebParts
-from .tenant import TENANT_HEADER, tenant_of
+from .tenant import TENANT_HEADER, Tenant
 
-_encode = msgspec.json.Encoder().encode
 MOST_NODES = 2000
 
 
-def _named_tenant(request: Request, tenant: Annotated[str, Depends(tenant_of)]) -> str | None:
+def _named_tenant(request: Request, tenant: Tenant) -> str | None:
     """The tenant, if the request names one or its key is one tenant's; None: all of them may be told."""
     identity = identity_of(request)
     is_bound = identity.tenant is not None and Scope.ADMIN not in identity.scopes
@@ -42,13 +41,13 @@ def cache_routes(parts: WebParts) -> APIRouter:
     async def hit_rate(tenant: NamedTenant, sessions: Limit = 50, tenants: Limit = 50) -> Response:
         """Prompt tokens that were reused, beside those that could have been: by source, cause, tenant, model, session
         and window."""
-        return _json(hit_rate_of(seen, parts.engine.stats, tenant, sessions=sessions, tenants=tenants))
+        return json_answer(hit_rate_of(seen, parts.engine.stats, tenant, sessions=sessions, tenants=tenants))
 
     @router.get("/v1/cache/misses", responses=describe_answer(MissList), response_class=Response)
     async def misses(tenant: NamedTenant, session: str | None = None, limit: Limit = 50) -> Response:
         """The latest explained misses: rule, place, what it cost and what to do about it."""
         found = seen.misses.latest(limit, tenant, session)
-        return _json(misses_of(seen, found, counters=tenant is None))
+        return json_answer(misses_of(seen, found, counters=tenant is None))
 
     @router.get("/v1/cache/tree", responses=describe_answer(TreeTop), response_class=Response)
     async def tree(
@@ -57,7 +56,7 @@ def cache_routes(parts: WebParts) -> APIRouter:
         """The top of the radix tree: tokens, users, and when each branch was used last."""
         view = await parts.engine.describe_cache(limit)
         nodes = view.nodes if tenant is None else ()
-        return _json(
+        return json_answer(
             TreeTop(
                 tree_blocks=view.tree_blocks,
                 pinned_blocks=view.pinned_blocks,
@@ -73,10 +72,6 @@ def cache_routes(parts: WebParts) -> APIRouter:
         stats = parts.engine.stats
         states = [device_state(stats, view.block_bytes)]
         states += [tier_state(counters, view.break_even_tokens) for counters in stats.tiers]
-        return _json(Tiers(tiers=states, prefill_tokens_per_s=stats.prefill_tokens_per_s))
+        return json_answer(Tiers(tiers=states, prefill_tokens_per_s=stats.prefill_tokens_per_s))
 
     return router
-
-
-def _json(value: msgspec.Struct) -> Response:
-    return Response(_encode(value), 200, None, "application/json")

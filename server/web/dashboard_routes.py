@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from ...sessions.errors import SessionNotFound
 from . import dashboard_state
+from .json_answer import json_answer
 from .parts import WebParts
 
-_encode = msgspec.json.Encoder().encode
 _KINDS = {
     "index.html": "text/html; charset=utf-8",
     "dashboard.css": "text/css; charset=utf-8",
@@ -32,6 +31,7 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
 }
+_NO_STORE = {"cache-control": "no-store"}
 
 
 def dashboard_routes(parts: WebParts) -> APIRouter:
@@ -47,14 +47,14 @@ def dashboard_routes(parts: WebParts) -> APIRouter:
 
     @router.get("/dashboard/state")
     async def state(sessions: Annotated[int, Query(ge=0, le=2000)] = 1000) -> Response:
-        return _json(dashboard_state.overview(seen, parts.engine.stats, sessions))
+        return json_answer(dashboard_state.overview(seen, parts.engine.stats, sessions), headers=_NO_STORE)
 
     @router.get("/dashboard/session")
     async def session(name: str) -> Response:
         found = dashboard_state.timeline(seen, name)
         if found is None:
             raise SessionNotFound("no turn of this session is remembered", field="name")
-        return _json(found)
+        return json_answer(found, headers=_NO_STORE)
 
     @router.get("/dashboard/{name}")
     async def asset(name: str) -> Response:
@@ -66,7 +66,3 @@ def dashboard_routes(parts: WebParts) -> APIRouter:
         return Response(content[name], 200, _HEADERS, _KINDS[name])
 
     return router
-
-
-def _json(value: object) -> Response:
-    return Response(_encode(value), 200, {"cache-control": "no-store"}, "application/json")

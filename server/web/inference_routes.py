@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 import msgspec
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from ...sessions.manager.requests import CompletionRequest
@@ -19,12 +19,11 @@ from .identity import client_session
 from .metrics import HttpMetrics
 from .openapi import describe_answer, describe_body
 from .parts import WebParts
-from .tenant import tenant_of
+from .tenant import Tenant
 from .turn_answer import StreamedTurn, WholeTurn
 from .turn_requests import chat_request, completion_request, ignored_fields, num_choices, of_choice
 from .writers import ChatWriter, ChoiceWriter, CompletionWriter, TurnHead
 
-Tenant = Annotated[str, Depends(tenant_of)]
 _Body = TypeVar("_Body", ChatBody, CompletionBody)
 
 

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Query, Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
@@ -31,6 +31,7 @@ from ...sessions.manager.requests import (
 )
 from ...sessions.manager.service import Sessions
 from .decode import BodyDecoder, read_body
+from .json_answer import json_answer
 from .openapi import describe_answer, describe_body, describe_file, describe_upload
 from .parts import WebParts
 from .session_answers import SessionList, TurnAnswer, TurnList, TurnStreamEvent, WatchStreamEvent, whole_turn
@@ -45,10 +46,9 @@ from .session_bodies import (
     RollbackBody,
     SuspendBody,
 )
-from .tenant import tenant_of
+from .tenant import Tenant
 from .watched import Streamed, sse, sse_error
 
-Tenant = Annotated[str, Depends(tenant_of)]
 _Body = TypeVar("_Body", bound=msgspec.Struct)
 _encode = msgspec.json.Encoder().encode
 _ONE = "/v1/sessions/{session_id}"
@@ -74,17 +74,17 @@ def _add_looks(router: APIRouter, sessions: Sessions) -> None:
     ) -> Response:
         """Open sessions, oldest first."""
         page = await sessions.list(ListSessions(tenant=tenant, page_size=page_size, page_token=page_token))
-        return _json(SessionList(data=page.sessions, next_page_token=page.next_page_token))
+        return json_answer(SessionList(data=page.sessions, next_page_token=page.next_page_token))
 
     @router.get(_ONE, responses=describe_answer(SessionView), response_class=Response)
     async def get_session(session_id: str, tenant: Tenant) -> Response:
         """One open session."""
-        return _json(await sessions.get(session_id, tenant))
+        return json_answer(await sessions.get(session_id, tenant))
 
     @router.get(f"{_ONE}/turns", responses=describe_answer(TurnList), response_class=Response)
     async def list_turns(session_id: str, tenant: Tenant) -> Response:
         """The session's finished turns: what each added to the log, and what it cost."""
-        return _json(TurnList(data=await sessions.turns(session_id, tenant)))
+        return json_answer(TurnList(data=await sessions.turns(session_id, tenant)))
 
     @router.get(
         f"{_ONE}/events", responses=describe_answer(WatchStreamEvent, only_streamed=True), response_class=Response
@@ -108,7 +108,7 @@ def _add_changes(router: APIRouter, parts: WebParts) -> None:
         """Open a session with an empty log."""
         body = await read(request, OpenBody)
         parts.served.check(body.model)
-        return _json(await sessions.open(body.request(tenant)))
+        return json_answer(await sessions.open(body.request(tenant)))
 
     @router.post(
         f"{_ONE}/fork",
@@ -118,7 +118,7 @@ def _add_changes(router: APIRouter, parts: WebParts) -> None:
     )
     async def fork_session(session_id: str, request: Request, tenant: Tenant) -> Response:
         """Another session on the same log, or on a beginning of it; shares all tokens and KV."""
-        return _json(await sessions.fork((await read(request, ForkBody)).request(session_id, tenant)))
+        return json_answer(await sessions.fork((await read(request, ForkBody)).request(session_id, tenant)))
 
     @router.post(
         f"{_ONE}/rollback",
@@ -128,7 +128,7 @@ def _add_changes(router: APIRouter, parts: WebParts) -> None:
     )
     async def roll_session_back(session_id: str, request: Request, tenant: Tenant) -> Response:
         """Back to a point of the session's own log."""
-        return _json(await sessions.rollback((await read(request, RollbackBody)).request(session_id, tenant)))
+        return json_answer(await sessions.rollback((await read(request, RollbackBody)).request(session_id, tenant)))
 
     @router.post(
         f"{_ONE}/close",
@@ -138,7 +138,7 @@ def _add_changes(router: APIRouter, parts: WebParts) -> None:
     )
     async def close_session(session_id: str, request: Request, tenant: Tenant) -> Response:
         """Close a session; it is not found afterwards."""
-        return _json(await sessions.close((await read(request, CloseBody)).request(session_id, tenant)))
+        return json_answer(await sessions.close((await read(request, CloseBody)).request(session_id, tenant)))
 
 
 def _add_keeping(router: APIRouter, parts: WebParts) -> None:
@@ -152,7 +152,7 @@ def _add_keeping(router: APIRouter, parts: WebParts) -> None:
     )
     async def give_hint(session_id: str, request: Request, tenant: Tenant) -> Response:
         """Say what is going to happen, so that the session's KV is kept, or let go of, accordingly."""
-        return _json(await sessions.hint((await read(request, HintBody)).request(session_id, tenant)))
+        return json_answer(await sessions.hint((await read(request, HintBody)).request(session_id, tenant)))
 
     @router.post(
         f"{_ONE}/suspend",
@@ -162,7 +162,7 @@ def _add_keeping(router: APIRouter, parts: WebParts) -> None:
     )
     async def suspend_session(session_id: str, request: Request, tenant: Tenant) -> Response:
         """Give a session's device memory back; its KV goes to slower tiers."""
-        return _json(await sessions.suspend((await read(request, SuspendBody)).request(session_id, tenant)))
+        return json_answer(await sessions.suspend((await read(request, SuspendBody)).request(session_id, tenant)))
 
     @router.post(
         f"{_ONE}/resume",
@@ -172,7 +172,7 @@ def _add_keeping(router: APIRouter, parts: WebParts) -> None:
     )
     async def resume_session(session_id: str, request: Request, tenant: Tenant) -> Response:
         """Begin to bring a session's KV back, and say how long its next turn would wait for it."""
-        return _json(await sessions.resume((await read(request, ResumeBody)).request(session_id, tenant)))
+        return json_answer(await sessions.resume((await read(request, ResumeBody)).request(session_id, tenant)))
 
 
 def _add_turns(router: APIRouter, parts: WebParts) -> None:
@@ -186,7 +186,7 @@ def _add_turns(router: APIRouter, parts: WebParts) -> None:
     )
     async def append_to_session(session_id: str, request: Request, tenant: Tenant) -> Response:
         """Add to the log and prefill, without an answer."""
-        return _json(await sessions.append((await read(request, AppendBody)).request(session_id, tenant)))
+        return json_answer(await sessions.append((await read(request, AppendBody)).request(session_id, tenant)))
 
     @router.post(
         f"{_ONE}/generate",
@@ -235,7 +235,7 @@ def _add_files(router: APIRouter, sessions: Sessions) -> None:
         """A session from a file that an export wrote; the file is the body. All of it or nothing."""
         wanted = ImportSession(tenant=tenant, request_id=request_id, without_kv=without_kv)
         async with aclosing(_pieces(request)) as pieces:
-            return _json(await sessions.import_(wanted, pieces))
+            return json_answer(await sessions.import_(wanted, pieces))
 
 
 class _Reader:
@@ -288,7 +288,3 @@ def _watch_event(event: SessionEvent) -> bytes:
 def _tag(value: msgspec.Struct) -> str:
     tag: Any = value.__struct_config__.tag
     return str(tag)
-
-
-def _json(value: msgspec.Struct) -> Response:
-    return Response(_encode(value), media_type="application/json")

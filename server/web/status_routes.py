@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
@@ -12,11 +11,10 @@ from ..engine.client import EngineState
 from ..error_status import retry_after_s
 from .answers import Health, ModelCard, ModelList, Ready
 from .errors import UnknownModel
+from .json_answer import json_answer
 from .metrics import HttpMetrics
 from .openapi import describe_answer
 from .parts import WebParts
-
-_encode = msgspec.json.Encoder().encode
 
 
 def status_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
@@ -26,7 +24,7 @@ def status_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
     @router.get("/v1/models", responses=describe_answer(ModelList), response_class=Response)
     async def list_models() -> Response:
         """The served model."""
-        return _json(ModelList(data=[_model_card(parts)]))
+        return json_answer(ModelList(data=[_model_card(parts)]))
 
     @router.get("/v1/models/{name:path}", responses=describe_answer(ModelCard), response_class=Response)
     async def get_model(name: str) -> Response:
@@ -34,12 +32,12 @@ def status_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
         if not name:
             raise UnknownModel(name, parts.served.name)
         parts.served.check(name)
-        return _json(_model_card(parts))
+        return json_answer(_model_card(parts))
 
     @router.get("/health", responses=describe_answer(Health), response_class=Response)
     async def health() -> Response:
         """Whether the process is alive. Says nothing about the model: that is ``/ready``."""
-        return _json(Health(engine=parts.engine.state.value, version=parts.version))
+        return json_answer(Health(engine=parts.engine.state.value, version=parts.version))
 
     @router.get("/ready", responses=describe_answer(Ready, unready=Ready), response_class=Response)
     async def ready() -> Response:
@@ -51,8 +49,8 @@ def status_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
                 raise EngineError(f"the engine is {parts.engine.state.value}")
         except SessileError as error:
             headers = {"retry-after": str(max(1, round(retry_after_s(error) or 1)))}
-            return _json(Ready(ready=False, reason=str(error)), 503, headers)
-        return _json(Ready(ready=True, reason=f"{info.model} is loaded"))
+            return json_answer(Ready(ready=False, reason=str(error)), 503, headers)
+        return json_answer(Ready(ready=True, reason=f"{info.model} is loaded"))
 
     @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def prometheus() -> Response:
@@ -60,10 +58,6 @@ def status_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     return router
-
-
-def _json(value: msgspec.Struct, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(_encode(value), status, headers, "application/json")
 
 
 def _model_card(parts: WebParts) -> ModelCard:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from fastapi import Header, Request
+from fastapi import Depends, Header, Request
 
 from ...sessions.errors import RequestError
 from .authentication import identity_of
@@ -34,3 +34,6 @@ def tenant_of(
             remedy="send 1 to 200 visible ASCII characters",
         )
     return identity_of(request).tenant_for(x_sessile_tenant)
+
+
+Tenant = Annotated[str, Depends(tenant_of)]  # of a route's arguments

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
@@ -10,13 +9,12 @@ from ...sessions.errors import RequestError
 from ...sessions.manager.requests import CompletionRequest, TextInput
 from .bodies import ChatBody, first_refused_value
 from .decode import BodyDecoder, read_body
-from .inference_routes import Tenant
+from .json_answer import json_answer
 from .openapi import describe_answer, describe_body
 from .parts import WebParts
+from .tenant import Tenant
 from .token_bodies import DetokenizeBody, DetokenizedText, TokenizeBody, Tokens
 from .turn_requests import chat_request
-
-_encode = msgspec.json.Encoder().encode
 
 
 def token_routes(parts: WebParts) -> APIRouter:
@@ -39,7 +37,7 @@ def token_routes(parts: WebParts) -> APIRouter:
         answer = Tokens(
             tokens=tokens, count=len(tokens), max_model_len=parts.engine.info.context_length, token_strs=texts
         )
-        return Response(_encode(answer), media_type="application/json")
+        return json_answer(answer)
 
     @router.post(
         "/detokenize",
@@ -52,7 +50,7 @@ def token_routes(parts: WebParts) -> APIRouter:
         body: DetokenizeBody = detokenize_body.decode(await read_body(request, parts.http.max_body_bytes))
         parts.served.check(body.model)
         text = await parts.turns.text_of(body.tokens)
-        return Response(_encode(DetokenizedText(prompt=text)), media_type="application/json")
+        return json_answer(DetokenizedText(prompt=text))
 
     return router
 

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from ..decode import BodyDecoder, read_body
 from ..identity import client_session
+from ..json_answer import json_answer
 from ..metrics import HttpMetrics
 from ..openapi import describe_answer, describe_body
 from ..parts import WebParts
-from ..tenant import tenant_of
+from ..tenant import Tenant
 from ..turn_answer import StreamedTurn, WholeTurn
 from .answers import MessageAnswer, MessageErrorAnswer, TokenCount
 from .bodies import CountTokensBody, MessagesBody
 from .errors import PATH, new_request_id
 from .requests import conversation_request, ignored_fields, messages_request, retention_of, shows_thinking
 from .writer import MessageHead, MessageWriter
-
-_encode = msgspec.json.Encoder().encode
-Tenant = Annotated[str, Depends(tenant_of)]
 
 
 def messages_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
@@ -76,7 +72,7 @@ def messages_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
         headers = {"request-id": new_request_id(), "x-sessile-model": parts.served.name}
         if ignored := _ignored(request, ignored_fields(body)):
             headers["x-sessile-ignored"] = ", ".join(ignored)
-        return Response(_encode(TokenCount(input_tokens=counted)), headers=headers, media_type="application/json")
+        return json_answer(TokenCount(input_tokens=counted), headers=headers)
 
     return router
 

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from typing import Annotated, Any, Literal
 
 import msgspec
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from ....sessions.errors import RequestError
@@ -25,10 +25,11 @@ from ....sessions.manager.requests import (
 )
 from ..decode import BodyDecoder, read_body
 from ..identity import client_session
+from ..json_answer import json_answer
 from ..metrics import HttpMetrics
 from ..openapi import describe_answer, describe_body
 from ..parts import WebParts
-from ..tenant import tenant_of
+from ..tenant import Tenant
 from ..turn_answer import StreamedTurn, WholeTurn
 from .answers import (
     ConversationId,
@@ -44,9 +45,6 @@ from .items import items_of, messages_of
 from .kept import KeptResponses
 from .requests import check, ignored_fields, response_request
 from .writer import ResponseWriter
-
-Tenant = Annotated[str, Depends(tenant_of)]
-_encode = msgspec.json.Encoder().encode
 
 
 def responses_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
@@ -74,18 +72,18 @@ def responses_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
         """Count the tokens of a response's prompt, without an answer."""
         body, turn, _ = await endpoint.read(request, tenant)
         counted = await parts.turns.count_tokens(turn)
-        return _json(InputTokens(input_tokens=counted), endpoint.headers(body))
+        return json_answer(InputTokens(input_tokens=counted), headers=endpoint.headers(body))
 
     @router.get("/v1/responses/{response_id}", responses=describe_answer(ResponseObject), response_class=Response)
     async def get(response_id: str, tenant: Tenant) -> Response:
         """A response that was stored."""
-        return _json((await endpoint.kept.get(tenant, response_id)).response)
+        return json_answer((await endpoint.kept.get(tenant, response_id)).response)
 
     @router.delete("/v1/responses/{response_id}", responses=describe_answer(DeletedResponse), response_class=Response)
     async def delete(response_id: str, tenant: Tenant) -> Response:
         """Forget a response. Those that continue it stay."""
         await endpoint.kept.delete(tenant, response_id)
-        return _json(DeletedResponse(id=response_id))
+        return json_answer(DeletedResponse(id=response_id))
 
     @router.get(
         "/v1/responses/{response_id}/input_items", responses=describe_answer(InputItems), response_class=Response
@@ -99,7 +97,7 @@ def responses_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
     ) -> Response:
         """The items of a response's input, the last one first."""
         items = (await endpoint.kept.get(tenant, response_id)).input
-        return _json(_page(items if order == "asc" else items[::-1], limit, after))
+        return json_answer(_page(items if order == "asc" else items[::-1], limit, after))
 
     _add_conversations(router, endpoint)
     return router
@@ -123,7 +121,7 @@ def _add_conversations(router: APIRouter, endpoint: _Endpoint) -> None:
             said = MessagesInput(messages_of(body.items, "items"))
             await sessions.append(AppendRequest(session_id=view.session_id, tenant=tenant, input=said))
         headers = {"x-sessile-ignored": "metadata"} if body.metadata is not msgspec.UNSET else {}
-        return _json(ConversationObject(id=view.session_id, created_at=int(view.created_at)), headers)
+        return json_answer(ConversationObject(id=view.session_id, created_at=int(view.created_at)), headers=headers)
 
     @router.get(
         "/v1/conversations/{conversation_id}", responses=describe_answer(ConversationObject), response_class=Response
@@ -131,7 +129,7 @@ def _add_conversations(router: APIRouter, endpoint: _Endpoint) -> None:
     async def get_conversation(conversation_id: str, tenant: Tenant) -> Response:
         """A conversation."""
         view = await sessions.get(conversation_id, tenant)
-        return _json(ConversationObject(id=view.session_id, created_at=int(view.created_at)))
+        return json_answer(ConversationObject(id=view.session_id, created_at=int(view.created_at)))
 
     @router.delete(
         "/v1/conversations/{conversation_id}", responses=describe_answer(DeletedConversation), response_class=Response
@@ -139,7 +137,7 @@ def _add_conversations(router: APIRouter, endpoint: _Endpoint) -> None:
     async def close_conversation(conversation_id: str, tenant: Tenant) -> Response:
         """Close a conversation's session. Its responses stay until their time is over."""
         await sessions.close(CloseRequest(session_id=conversation_id, tenant=tenant))
-        return _json(DeletedConversation(id=conversation_id))
+        return json_answer(DeletedConversation(id=conversation_id))
 
 
 class _Endpoint:
@@ -238,7 +236,3 @@ def _page(items: list[dict[str, Any]], limit: int, after: str | None) -> InputIt
         last_id=page[-1]["id"] if page else None,
         has_more=len(items) > limit,
     )
-
-
-def _json(answer: msgspec.Struct, headers: dict[str, str] | None = None) -> Response:
-    return Response(_encode(answer), headers=headers, media_type="application/json")
