@@ -140,6 +140,9 @@ class TraceLog:
         return line | {"request": body, "response": {"choices": [{"message": answer}], **said}}
 
 
+_DIGITS_TO_LETTERS = str.maketrans("234567", "uvwxyz")  # a word of digits would be taken for a number
+
+
 class Blotter:
     """Replaces each word by as many letters of its keyed hash: what was equal stays equal, and nothing else is told."""
 
@@ -163,7 +166,7 @@ class Blotter:
     def _word(self, match: re.Match[str]) -> str:
         word = match.group()
         digest = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), key=self._secret, digest_size=20).digest()
-        letters = b32encode(digest).decode().lower()
+        letters = b32encode(digest).decode().lower().translate(_DIGITS_TO_LETTERS)
         return (letters * (len(word) // len(letters) + 1))[: len(word)]
 
 
