@@ -52,7 +52,7 @@ class FairShares:
         """``num_tokens`` are computed for ``tenant``; a negative number: they are not after all."""
         competing = len(self._num_waiting) + (tenant not in self._num_waiting)
         self._served[tenant] = self.served(tenant) + num_tokens
-        self._level += max(0, num_tokens) / competing
+        self._level += num_tokens / competing
 
     def _forget(self) -> None:
         if len(self._served) > 2 * len(self._num_waiting) + FORGET_ABOVE:

@@ -43,7 +43,10 @@ class StallBound:
         """How long the step may be predicted to take."""
         decode_s = self._model.predict(StepWork(work.decode_tokens, work.decode_context))
         aim_s = self._max_stall_s / self.margin
-        return aim_s if decode_s < aim_s else decode_s * (1 + SHARE_BEYOND)
+        if decode_s < aim_s:
+            return aim_s
+        beyond_s = decode_s * (1 + SHARE_BEYOND)
+        return beyond_s if decode_s >= self._max_stall_s else min(beyond_s, self._max_stall_s)
 
     def observe(self, work: StepWork, predicted_s: float, seconds: float) -> None:
         """A step of ``work`` took ``seconds``; ``predicted_s`` was said before."""

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from simulated import COST, a_turn, an_engine
 
@@ -162,6 +162,7 @@ def test_starvation_of_a_class_ends_with_its_patience(waits: Priority, gap: floa
     starts=st.lists(st.floats(0, 3), min_size=3, max_size=3),
     places=st.integers(1, 6),
 )
+@example(sizes=[(1, 1), (1, 1), (1, 1)], starts=[0.0, 0.0, 1.0], places=1)  # the last token is taken back each time
 def test_fairness_tenants_with_a_backlog_get_the_same(sizes, starts, places) -> None:
     """While several tenants have turns waiting, what they were served differs by the prompt of one turn and twice the
     outputs of those that run at once, at most; whenever each of them came."""

@@ -67,3 +67,13 @@ def test_memory_follows_those_that_are_active() -> None:
         shares.charge("stays", 3)
         shares.leave(str(index))
     assert len(shares._served) < 2 * FORGET_ABOVE
+
+
+def test_what_is_taken_back_leaves_the_fair_level_where_it_was() -> None:
+    shares = FairShares()
+    shares.join("old")
+    for _ in range(100):
+        shares.charge("old", 2)
+        shares.charge("old", -1)
+    shares.join("new")
+    assert shares.served("new") == shares.served("old") == 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sessile.server.engine.scheduler.stall_bound import LEAST_PREFILL, SHARE_BEYOND, StallBound
@@ -81,6 +81,12 @@ def test_as_many_tokens_as_fit_and_no_more(cost: StepCost, context: int, seconds
 
 
 @given(cost=COEFFICIENTS, seed=st.integers(0, 10**6), max_stall_s=st.floats(0.01, 1), context=st.integers(0, 30_000))
+@example(  # decoding alone takes longer than is aimed at, but less than the bound
+    cost=StepCost(0.015625, 0.001953125, 5.7366156648494024e-06, 0.00390625, 0.0),
+    seed=0,
+    max_stall_s=0.40625,
+    context=0,
+)
 def test_no_chunk_makes_a_step_longer_than_the_bound_when_predictions_are_exact(
     cost: StepCost, seed: int, max_stall_s: float, context: int
 ) -> None:
