@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -28,28 +28,30 @@ _SERVER_EXTRA = "this command needs the server's packages: pip install 'sessile[
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status: 0 done, 1 failed, 2 wrong usage or configuration."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments[:1] == ["keys"]:
-        return _keys(arguments[1:])
-    if arguments[:1] == ["sessions"]:
-        return _sessions(arguments[1:])
-    if arguments[:1] == ["store"]:
-        return _store(arguments[1:])
+    command = _APART.get(arguments[0], _configured) if arguments else _configured
     try:
-        line = parse_command_line(arguments)
-        resolved = load_config(line.flags, os.environ, line.config_file)
-        hand_down(resolved, os.environ)
+        return command(arguments)
     except ConfigError as error:
         return _complain(str(error), EXIT_USAGE)
+    except SessileError as error:
+        return _complain(str(error), EXIT_FAILED)
+    except KeyboardInterrupt:
+        return _complain("interrupted", EXIT_FAILED)
+
+
+def _configured(arguments: Sequence[str]) -> int:
+    """A command that takes the server's configuration."""
+    line = parse_command_line(arguments)
+    resolved = load_config(line.flags, os.environ, line.config_file)
+    hand_down(resolved, os.environ)
     try:
         return _run(line, resolved)
-    except SessileError as error:
+    except ConfigError as error:  # what only showed when the command ran, such as a port in use
         return _complain(str(error), EXIT_FAILED)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("sessile"):
             raise
         return _complain(f"{error.name} is not installed; {_SERVER_EXTRA}", EXIT_FAILED)
-    except KeyboardInterrupt:
-        return _complain("interrupted", EXIT_FAILED)
 
 
 def _run(line: CommandLine, resolved: ResolvedConfig) -> int:
@@ -78,39 +80,31 @@ def _run(line: CommandLine, resolved: ResolvedConfig) -> int:
 def _sessions(arguments: Sequence[str]) -> int:
     from .sessions_command import run_sessions, sessions_parser
 
-    given = sessions_parser().parse_args(list(arguments))
-    try:
-        return run_sessions(given)
-    except ConfigError as error:
-        return _complain(str(error), EXIT_USAGE)
-    except SessileError as error:
-        return _complain(str(error), EXIT_FAILED)
-    except KeyboardInterrupt:
-        return _complain("interrupted", EXIT_FAILED)
+    return run_sessions(sessions_parser().parse_args(list(arguments[1:])))
 
 
 def _keys(arguments: Sequence[str]) -> int:
     from .keys_command import keys_parser, run_keys
 
-    return _on_data_dir(keys_parser().parse_args(list(arguments)), run_keys)
+    given = keys_parser().parse_args(list(arguments[1:]))
+    return run_keys(given, _data_dir(given))
 
 
 def _store(arguments: Sequence[str]) -> int:
     from .store_command import run_store, store_parser
 
-    return _on_data_dir(store_parser().parse_args(list(arguments)), run_store)
+    given = store_parser().parse_args(list(arguments[1:]))
+    return run_store(given, _data_dir(given))
 
 
-def _on_data_dir(given: argparse.Namespace, run: Callable[[argparse.Namespace, Path], int]) -> int:
-    """Run a command that needs nothing but the data folder."""
-    try:
-        flags = {"data_dir": given.data_dir} if given.data_dir else {}
-        resolved = load_config(flags, os.environ, Path(given.config) if given.config else None)
-        return run(given, resolved.config.server.data_dir)
-    except ConfigError as error:
-        return _complain(str(error), EXIT_USAGE)
-    except SessileError as error:
-        return _complain(str(error), EXIT_FAILED)
+_APART = {"keys": _keys, "sessions": _sessions, "store": _store}  # commands with a command line of their own
+
+
+def _data_dir(given: argparse.Namespace) -> Path:
+    """The server's data folder, as flags, variables and the file say."""
+    flags = {"data_dir": given.data_dir} if given.data_dir else {}
+    resolved = load_config(flags, os.environ, Path(given.config) if given.config else None)
+    return resolved.config.server.data_dir
 
 
 def _serve(resolved: ResolvedConfig) -> int:

@@ -64,11 +64,12 @@ class Quarantine:
     async def admitted(self, turn: SubmitTurn) -> AsyncIterator[None]:
         """For the time of a turn; a suspect waits until no other one runs. Raises RequestError for one that was there
         at two crashes."""
-        if not self._suspects or self._suspect(_key(turn)) is None:
+        key = _key(turn) if self._suspects else None  # without suspects a long prompt need not be hashed
+        if key is None or self._suspect(key) is None:
             yield
             return
         async with self._alone:
-            self._check(_key(turn))
+            self._check(key)
             yield
 
     def _suspect(self, key: bytes) -> _Suspect | None:

@@ -340,13 +340,16 @@ class RadixTree:
         now = self._clock()
         at: Node | None = node
         while at is not None:
-            if at.lock_count == 0:
-                self._order.discard(at)
-                self.num_evictable_blocks -= len(at.blocks)
-            at.lock_count += 1
-            at.last_use = now
-            at.superseded = False
+            self._lock_edge(at, now)
             at = at.parent
+
+    def _lock_edge(self, node: Node, now: float) -> None:
+        if node.lock_count == 0:
+            self._order.discard(node)
+            self.num_evictable_blocks -= len(node.blocks)
+        node.lock_count += 1
+        node.last_use = now
+        node.superseded = False
 
     def _remove_lock(self, node: Node) -> None:
         at: Node | None = node
@@ -367,12 +370,7 @@ class RadixTree:
         now = self._clock()
         at = node
         while at is not lock.node:
-            if at.lock_count == 0:
-                self._order.discard(at)
-                self.num_evictable_blocks -= len(at.blocks)
-            at.lock_count += 1
-            at.last_use = now
-            at.superseded = False
+            self._lock_edge(at, now)
             assert at.parent is not None
             at = at.parent
         at.last_use = now

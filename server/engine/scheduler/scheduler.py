@@ -340,11 +340,13 @@ class Scheduler:
     # -- loads ----------------------------------------------------------------------------------------------------
 
     def _take_finished_loads(self) -> None:
-        for load in self._transfer.finished() if self._transfer is not None else ():
+        if self._transfer is None:
+            return
+        for load in self._transfer.finished():
             self._end_load(load)
-        for hanging in self._transfer.give_up() if self._transfer is not None else ():
+        for hanging in self._transfer.give_up():
             self._leave_behind(hanging)
-        for returned in self._transfer.returned() if self._transfer is not None else ():
+        for returned in self._transfer.returned():
             self._blocks.take_back(returned)
             self._did_not_fit = None
 
