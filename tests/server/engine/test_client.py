@@ -15,10 +15,10 @@ import msgspec
 import psutil
 import pytest
 import pytest_asyncio
+from tiny_engine import tiny_engine_config
 from tiny_llama import VOCAB, make_tiny_llama
 
 from sessile.server.engine.client import EngineClient, EngineState
-from sessile.server.engine.engine_config import Device, Dtype, EngineConfig
 from sessile.server.engine.messages import FinishReason, Priority, SubmitTurn, TurnOutput
 from sessile.server.engine.sampling_params import SamplingParams
 from sessile.sessions.errors import CapacityError, ContextOverflow, DeadlineExceeded, EngineError, RequestError
@@ -29,19 +29,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 PROMPT = [(7 * i + 3) % VOCAB for i in range(40)]
 
 
-def config(folder: Path, **changes: object) -> EngineConfig:
-    settings = {
-        "model": str(folder),
-        "device": Device.CPU,
-        "dtype": Dtype.FLOAT32,
-        "kv_memory_bytes": 8 * 2**20,
-        "max_batch_tokens": 64,
-        "max_sequences": 8,
-        "threads": 1,
-    }
-    return EngineConfig(**(settings | changes))  # type: ignore[arg-type]
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_llama(tmp_path_factory.mktemp("tiny"))
@@ -49,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(folder: Path) -> AsyncIterator[EngineClient]:
-    client = EngineClient(config(folder))
+    client = EngineClient(tiny_engine_config(folder))
     await client.start()
     yield client
     await client.close()
@@ -160,7 +147,7 @@ async def test_bad_turns_are_refused_and_the_engine_goes_on(
 
 
 async def test_too_many_turns_are_refused_with_a_retry_time(folder: Path) -> None:
-    engine = EngineClient(config(folder, max_waiting=1))
+    engine = EngineClient(tiny_engine_config(folder, max_waiting=1))
     await engine.start()
     running = engine.generate(turn("long", max_tokens=1500))
     await anext(running)
@@ -172,7 +159,7 @@ async def test_too_many_turns_are_refused_with_a_retry_time(folder: Path) -> Non
 
 
 async def test_an_engine_that_cannot_start_says_why(tmp_path: Path) -> None:
-    engine = EngineClient(config(tmp_path / "nowhere"))
+    engine = EngineClient(tiny_engine_config(tmp_path / "nowhere"))
     with pytest.raises(EngineError) as raised:
         await engine.start()
     assert "nowhere" in raised.value.message
@@ -180,7 +167,7 @@ async def test_an_engine_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 
 async def test_a_pool_too_small_for_one_block_is_refused(folder: Path) -> None:
-    engine = EngineClient(config(folder, kv_memory_bytes=100))
+    engine = EngineClient(tiny_engine_config(folder, kv_memory_bytes=100))
     with pytest.raises(EngineError) as raised:
         await engine.start()
     assert "kv_memory_bytes" in raised.value.message
@@ -202,7 +189,7 @@ async def test_the_engine_leaves_when_the_front_is_killed(folder: Path) -> None:
         asyncio.run(main())
     """)
     front = subprocess.Popen(  # noqa: ASYNC220 - a moment, in a test
-        [sys.executable, "-c", script, msgspec.json.encode(config(folder)).decode()],
+        [sys.executable, "-c", script, msgspec.json.encode(tiny_engine_config(folder)).decode()],
         env={**os.environ, "PYTHONPATH": str(ROOT / ".import-root")},
         stdout=subprocess.PIPE,
         text=True,
@@ -217,7 +204,7 @@ async def test_the_engine_leaves_when_the_front_is_killed(folder: Path) -> None:
 
 
 async def test_an_engine_that_is_closed_while_it_starts_ends_the_start(folder: Path) -> None:
-    engine = EngineClient(config(folder))
+    engine = EngineClient(tiny_engine_config(folder))
     starting = asyncio.create_task(engine.start())
     await until(lambda: engine.pid is not None)
     await engine.close()
@@ -228,7 +215,7 @@ async def test_an_engine_that_is_closed_while_it_starts_ends_the_start(folder: P
 async def test_a_restart_that_fails_is_tried_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory that is not there for a moment, a folder that is away: the engine has worked and may work again."""
     monkeypatch.setattr("sessile.server.engine.client.RESTART_DELAYS_S", (0.0,))
-    engine = EngineClient(config(folder))
+    engine = EngineClient(tiny_engine_config(folder))
     await engine.start()
     away = folder.rename(folder.with_name("away"))  # noqa: ASYNC240 - a moment, in a test
     assert engine.pid is not None

@@ -12,29 +12,16 @@ from pathlib import Path
 import msgspec
 import pytest
 import pytest_asyncio
+from tiny_engine import tiny_engine_config
 from tiny_llama import VOCAB, make_tiny_llama
 
 from sessile.server.engine.client import EngineClient, EngineState
-from sessile.server.engine.engine_config import Device, Dtype, EngineConfig
 from sessile.server.engine.limits_config import LimitsConfig
 from sessile.server.engine.messages import SubmitTurn
 from sessile.server.engine.sampling_params import SamplingParams
 from sessile.sessions.errors import CapacityError, EngineError, RequestError
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-def config(folder: Path, **changes: object) -> EngineConfig:
-    settings = {
-        "model": str(folder),
-        "device": Device.CPU,
-        "dtype": Dtype.FLOAT32,
-        "kv_memory_bytes": 8 * 2**20,
-        "max_batch_tokens": 64,
-        "max_sequences": 8,
-        "threads": 1,
-    }
-    return EngineConfig(**(settings | changes))  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(folder: Path) -> AsyncIterator[EngineClient]:
-    client = EngineClient(config(folder))
+    client = EngineClient(tiny_engine_config(folder))
     await client.start()
     yield client
     await client.close()
@@ -92,7 +79,7 @@ async def test_a_kill_from_outside_blames_nobody(engine: EngineClient) -> None:
 
 
 async def test_a_stopped_engine_is_replaced(folder: Path) -> None:
-    engine = EngineClient(config(folder, watchdog_s=8.0))
+    engine = EngineClient(tiny_engine_config(folder, watchdog_s=8.0))
     await engine.start()
     await die_during(engine, turn("hangs", 6), signal.SIGSTOP)
     assert engine.quarantine.num_suspects == 1
@@ -102,7 +89,7 @@ async def test_a_stopped_engine_is_replaced(folder: Path) -> None:
 
 
 async def test_an_idle_engine_is_not_taken_for_a_hanging_one(folder: Path) -> None:
-    engine = EngineClient(config(folder, watchdog_s=6.0))
+    engine = EngineClient(tiny_engine_config(folder, watchdog_s=6.0))
     await engine.start()
     pid = engine.pid
     stats = engine.stats
@@ -117,18 +104,18 @@ async def test_a_python_that_cannot_be_started_is_an_error_and_not_a_wait(
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(EngineError, match="/nowhere/python"):
-        await asyncio.wait_for(EngineClient(config(folder)).start(), 30)
+        await asyncio.wait_for(EngineClient(tiny_engine_config(folder)).start(), 30)
 
 
 async def test_an_engine_that_dies_before_it_can_speak_says_how(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(EngineError, match="exit status 1") as raised:
-        await asyncio.wait_for(EngineClient(config(folder)).start(), 30)
+        await asyncio.wait_for(EngineClient(tiny_engine_config(folder)).start(), 30)
     assert raised.value.remedy
 
 
 async def test_a_tenant_at_its_limit_is_refused_and_another_is_not(folder: Path) -> None:
-    engine = EngineClient(config(folder), limits=LimitsConfig(concurrent_turns=1))
+    engine = EngineClient(tiny_engine_config(folder), limits=LimitsConfig(concurrent_turns=1))
     await engine.start()
     running = engine.generate(turn("first", 8))
     await anext(running)
