@@ -33,7 +33,9 @@ def token_routes(parts: WebParts) -> APIRouter:
         body: TokenizeBody = tokenize_body.decode(await read_body(request, parts.http.max_body_bytes))
         parts.served.check(body.model)
         tokens = await parts.turns.prompt_tokens(_prompt_of(body, tenant))
-        texts = [await parts.turns.text_of([token]) for token in tokens] if body.return_token_strs else None
+        texts = None
+        if body.return_token_strs:
+            texts = [parts.token_bytes[token].decode("utf-8", "replace") for token in tokens]
         answer = Tokens(
             tokens=tokens, count=len(tokens), max_model_len=parts.engine.info.context_length, token_strs=texts
         )
