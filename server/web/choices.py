@@ -11,7 +11,7 @@ from starlette.types import Send
 from ...sessions.errors import SessileError
 from ...sessions.manager.requests import CompletionEvent, TurnBegun, TurnDelta, TurnEvent, TurnFinished
 from .metrics import TurnMeter
-from .turn_answer import TurnAnswer, refuse_aborted
+from .turn_answer import EVENT_STREAM, TurnAnswer, refuse_aborted
 from .writers import ChoiceWriter
 
 _AHEAD = 256  # events that may wait for a slow client, of all turns together
@@ -100,7 +100,7 @@ class _ChoicesAnswer(TurnAnswer[Numbered]):
 class StreamedChoices(_ChoicesAnswer):
     """Server-sent events of all choices as they come, each with its index."""
 
-    media_type = "text/event-stream"
+    media_type = EVENT_STREAM
 
     async def _answer(self, events: AsyncIterator[Numbered], send: Send) -> None:
         number, event = await anext(events)

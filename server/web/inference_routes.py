@@ -96,8 +96,6 @@ class _Endpoint:
         headers = {"x-request-id": head.id, "x-sessile-model": head.model}
         if ignored := ignored_fields(body):
             headers["x-sessile-ignored"] = ", ".join(ignored)
-        if body.stream:
-            headers["cache-control"] = "no-cache"
         meter = self._metrics.start_turn(self._name)
         if count > 1:
             events = [parts.turns.complete(of_choice(turn, index)) for index in range(count)]

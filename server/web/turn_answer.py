@@ -25,6 +25,7 @@ from .metrics import TurnMeter
 from .writers import TurnWriter
 
 SESSION_HEADER = "x-sessile-session"
+EVENT_STREAM = "text/event-stream"
 _Event = TypeVar("_Event")
 
 
@@ -34,6 +35,8 @@ class TurnAnswer(Response, Generic[_Event]):
     def __init__(self, events: AsyncIterator[_Event], meter: TurnMeter, headers: Mapping[str, str]) -> None:
         super().__init__(headers=headers, media_type=self.media_type)
         del self.headers["content-length"]
+        if self.media_type == EVENT_STREAM:
+            self.headers["cache-control"] = "no-cache"
         self._events = events
         self._meter = meter
 
@@ -87,7 +90,7 @@ class _OneTurn(TurnAnswer[CompletionEvent]):
 class StreamedTurn(_OneTurn):
     """Server-sent events. An error before the first event has its own status, a later one is an event."""
 
-    media_type = "text/event-stream"
+    media_type = EVENT_STREAM
 
     async def _answer(self, events: AsyncIterator[CompletionEvent], send: Send) -> None:
         event = await self._first(events)

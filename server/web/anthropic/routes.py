@@ -53,8 +53,6 @@ def messages_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
         if ignored := _ignored(request, ignored_fields(body)):
             headers["x-sessile-ignored"] = ", ".join(ignored)
         kind = StreamedTurn if body.stream else WholeTurn
-        if body.stream:
-            headers["cache-control"] = "no-cache"
         meter = metrics.start_turn("messages")
         return kind(parts.turns.complete(turn), MessageWriter(head), meter, headers)
 

@@ -171,8 +171,6 @@ class _Endpoint:
             await parts.turns.check_grammar(turn.sampling.grammar, "text.format")
         head = _head(body, turn, parts.served.name)
         headers = {**self.headers(body), "x-request-id": head.id}
-        if body.stream:
-            headers["cache-control"] = "no-cache"
         writer = ResponseWriter(head)
         kind = StreamedTurn if body.stream else WholeTurn
         return kind(self._stored(turn, body, writer), writer, self._metrics.start_turn("responses"), headers)
