@@ -97,8 +97,9 @@ class WaitingTurns:
             self._place(sequence, urgency._replace(level=self._patience.level(sequence, now)))
 
     def expired(self, now: float) -> list[Sequence]:
-        """The turns whose deadline has passed while they wait."""
-        return [sequence for sequence in _pop_until(self._deadlines, now) if sequence in self._urgency]
+        """The turns whose deadline has passed while they wait, each once, however often it came to wait."""
+        passed = _pop_until(self._deadlines, now)
+        return list(dict.fromkeys(sequence for sequence in passed if sequence in self._urgency))
 
     def served_less(self, tenant: str) -> None:
         """What counts against ``tenant`` went down, so its place among the tenants changes."""

@@ -21,6 +21,7 @@ TEXT = "/v1/completions"
 
 def events_of(response: httpx.Response) -> list[str]:
     assert response.headers["content-type"].startswith("text/event-stream")
+    assert response.headers["cache-control"] == "no-cache"
     pieces = response.text.split("\n\n")
     assert pieces.pop() == ""
     assert all(piece.startswith("data: ") for piece in pieces)

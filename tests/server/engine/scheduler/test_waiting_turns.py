@@ -48,6 +48,15 @@ class WaitingMachine(RuleBasedStateMachine):
             self.turns.remove(sequence)
 
     @rule(place=st.integers(0, 30))
+    def leave_and_come_back(self, place: int) -> None:
+        """As a turn does that started and was preempted."""
+        if self.model:
+            entry = self.model[place % len(self.model)]
+            self.turns.remove(entry[0])
+            self.turns.add(entry[0], entry[1], 10, self.now)
+            entry[2] = False
+
+    @rule(place=st.integers(0, 30))
     def park_or_unpark(self, place: int) -> None:
         if self.model:
             entry = self.model[place % len(self.model)]
@@ -118,3 +127,14 @@ def test_what_left_is_forgotten() -> None:
     level = turns._levels[0]
     assert sum(map(len, level._turns.values())) < 200 and len(level._tenants) < 500
     assert turns.first() is stays
+
+
+def test_a_turn_that_came_back_to_wait_expires_once() -> None:
+    """A turn that was preempted stood in the list of deadlines twice, and its second end took the engine down."""
+    turns = WaitingTurns(ClassPatience(math.inf, math.inf), [FairShares() for _ in Priority])
+    sequence = a_sequence(0, deadline_s=3.0)
+    for _ in range(2):
+        turns.add(sequence, 0.0, 1, 0.0)
+        turns.remove(sequence)
+    turns.add(sequence, 0.0, 1, 0.0)
+    assert turns.expired(5.0) == [sequence]
