@@ -9,6 +9,7 @@ from __future__ import annotations
 from sqlite_utils import Database, Migrations
 
 from ..errors import StoreError
+from . import tool_latencies
 from .conversations import create_tables
 from .rows import damaged
 
@@ -107,11 +108,17 @@ def _m004_accounts(database: Database) -> None:
     )
 
 
+def _m005_tool_latencies(database: Database) -> None:
+    """How long tools took."""
+    tool_latencies.create_table(database)
+
+
 _STEPS = (
     ("m001_sessions_and_entries", _m001_sessions_and_entries),
     ("m002_keepings", _m002_keepings),
     ("m003_conversations", _m003_conversations),
     ("m004_accounts", _m004_accounts),
+    ("m005_tool_latencies", _m005_tool_latencies),
 )
 SCHEMA_VERSION = len(_STEPS)
 
