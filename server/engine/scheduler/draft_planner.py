@@ -42,6 +42,11 @@ class DraftPlanner:
         for chunk, request, branches in zip(decodes, requests, self._drafter.draft(requests, budget), strict=True):
             budget -= self._add_chunks(plan, chunk, request.most, branches, budget)
 
+    def skips(self) -> bool:
+        """Whether the coming step goes without drafts, whatever tokens the turns have by then; if so it is counted as
+        one that went."""
+        return self._drafter is None or self._drafter.skips()
+
     def accept(self, chunks: list[Chunk], accepted: Chunk) -> bool:
         """Of ``chunks``, those of one turn in a step, go on with ``accepted``: the turn's tokens but the last one were
         computed there. Returns whether the turn has other blocks now.
