@@ -66,7 +66,7 @@ class Scheduler:
         self._transfer = transfer
         self._clock = clock
         self._patience = ClassPatience.of(config)
-        self._shares = [FairShares() for _ in Priority]
+        self._shares = [FairShares(config.weights) for _ in Priority]
         self._waiting = WaitingTurns(self._patience, self._shares)
         self._running: list[Sequence] = []  # by rank
         self._loading: dict[Sequence, BlockLoad] = {}  # those ended meanwhile only wait for the I/O thread
