@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 
 import numpy as np
 import torch
@@ -13,11 +12,16 @@ from ....model.registry import LoadedModel, load_model, resolve_model
 from ....model.source import unwatched
 from ...core import EngineCore
 from ...engine_config import EngineConfig, Speculation
+from ...kv_cache import KVCache
 from ...messages import SubmitTurn
+from ...model_runner import Runner
 from ...sampling_params import SamplingParams
+from ...sequence import Sequence
+from ..drafter import Branches, Drafter, DraftRequest, VerifiedDraft
 from ..setup import open_drafter
 
-CONTEXT = 512
+CONTEXT = 256
+MOST_A_STEP = 2  # tokens of a turn, on average, that there is room for
 TEMPERATURE = 100.0  # any token is as likely as any other
 
 
@@ -29,11 +33,41 @@ def load() -> LoadedModel:
     return model
 
 
-def engine(model: LoadedModel, speculation: Speculation) -> EngineCore:
-    """An engine of its own, without tiers and without a folder."""
-    config = EngineConfig(speculation=speculation, kv_memory_bytes=2**30, host_memory_bytes=0, disk_quota_bytes=0)
-    drafter = partial(open_drafter, config, model.fingerprint, None)
-    return EngineCore(config, model.model, torch.device("cpu"), time.perf_counter, model.fingerprint, drafter=drafter)
+class Switch:
+    """A drafter that can be turned off for a step: then it is as if there were none."""
+
+    def __init__(self, drafter: Drafter) -> None:
+        self._drafter = drafter
+        self.on = False
+        self.num_damaged_files = 0
+        self.ended, self.counters, self.close = drafter.ended, drafter.counters, drafter.close
+
+    def draft(self, requests: list[DraftRequest], budget: int) -> list[Branches]:
+        """See ``Drafter``."""
+        return self._drafter.draft(requests, budget) if self.on else [() for _ in requests]
+
+    def verified(self, sequence: Sequence, verified: list[VerifiedDraft]) -> None:
+        """See ``Drafter``."""
+        if self.on:
+            self._drafter.verified(sequence, verified)
+
+    def stepped(self, rows: int, seconds: float) -> None:
+        """See ``Drafter``."""
+        if self.on:
+            self._drafter.stepped(rows, seconds)
+
+
+def engine(model: LoadedModel) -> tuple[EngineCore, Switch]:
+    """An engine without tiers and without a folder, and the switch of its drafter, which is ``auto``."""
+    config = EngineConfig(speculation=Speculation.AUTO, kv_memory_bytes=2**30, host_memory_bytes=0, disk_quota_bytes=0)
+    switches: list[Switch] = []
+
+    def drafter(runner: Runner, kv_cache: KVCache) -> Drafter:
+        switches.append(Switch(open_drafter(config, model.fingerprint, None, runner, kv_cache)))
+        return switches[0]
+
+    core = EngineCore(config, model.model, torch.device("cpu"), time.perf_counter, model.fingerprint, drafter=drafter)
+    return core, switches[0]
 
 
 def begin(core: EngineCore, batch: int, tokens: int) -> None:
@@ -49,17 +83,16 @@ def begin(core: EngineCore, batch: int, tokens: int) -> None:
 
 
 class Decoding:
-    """What some of an engine's steps took, and how many tokens came."""
+    """What some steps took, and how many tokens came of them."""
 
-    def __init__(self, core: EngineCore) -> None:
-        self._core = core
+    def __init__(self) -> None:
         self._seconds: list[float] = []
         self._tokens = 0
 
-    def step(self) -> None:
+    def step(self, core: EngineCore) -> None:
         """One step."""
         started = time.perf_counter()
-        outputs = self._core.step()
+        outputs = core.step()
         self._seconds.append(time.perf_counter() - started)
         self._tokens += sum(len(output.token_ids) for output in outputs)
 
@@ -71,18 +104,17 @@ class Decoding:
 
 
 def compare(model: LoadedModel, batch: int, steps: int, rounds: int) -> list[tuple[float, float]]:
-    """For each of ``rounds`` of ``steps`` the seconds a token and turn without speculation and with it.
+    """For each of ``rounds`` the seconds a token and turn of ``steps`` without speculation and as many with it.
 
-    Two engines step by turns, so that whatever else goes on meets both alike.
+    They are steps of one engine by turns, so whatever else there is meets both alike.
     """
-    cores = engine(model, Speculation.OFF), engine(model, Speculation.AUTO)
-    for core in cores:
-        begin(core, batch, 2 * steps * rounds)
+    core, switch = engine(model)
+    begin(core, batch, 2 * steps * rounds * MOST_A_STEP)
     found = []
     for _ in range(rounds):
-        off, auto = (Decoding(core) for core in cores)
-        for number in range(steps):
-            for each in (off, auto) if number % 2 else (auto, off):
-                each.step()
+        off, auto = Decoding(), Decoding()
+        for number in range(2 * steps):
+            switch.on = number % 4 in (1, 2)
+            (auto if switch.on else off).step(core)
         found.append((off.seconds_a_token * batch, auto.seconds_a_token * batch))
     return found
