@@ -60,9 +60,9 @@ class FairShares:
 
     def charge(self, tenant: str, num_tokens: int) -> None:
         """``num_tokens`` are computed for ``tenant``; a negative number: they are not after all."""
-        weight = self.weight(tenant)
+        weight = self._weights.get(tenant, 1.0)
         competing = self._competing + (0.0 if tenant in self._num_waiting else weight)
-        self._served[tenant] = self.served(tenant) + num_tokens / weight
+        self._served[tenant] = self._served.get(tenant, self._level) + num_tokens / weight
         self._level += num_tokens / competing
 
     def _forget(self) -> None:

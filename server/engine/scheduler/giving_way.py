@@ -1,7 +1,8 @@
 """Which running turn gives its place to one that waits.
 
-Two have to: a batch turn, which only fills what others leave; and a turn of a tenant that runs more than its part,
-by its weight, while another has less. Each such change brings the places closer to what is fair, so none is undone by the next.
+Two have to: a batch turn, which only fills what others leave; and a turn of a tenant that runs more than its part, by
+its weight, while another has less. Each such change brings the places closer to what is fair, so none is undone by the
+next.
 """
 
 from __future__ import annotations
