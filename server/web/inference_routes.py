@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
@@ -15,7 +14,7 @@ from .bodies import ChatBody, CompletionBody
 from .choices import StreamedChoices, WholeChoices, merged
 from .decode import BodyDecoder, read_body
 from .grammar_fields import wanted_grammar
-from .identity import client_session
+from .identity import neutralised_header, sent_by
 from .metrics import HttpMetrics
 from .openapi import describe_answer, describe_body
 from .parts import WebParts
@@ -79,9 +78,7 @@ class _Endpoint:
         sent = await read_body(request, parts.http.max_body_bytes)
         body: _Body = self._decoder.decode(sent)
         parts.served.check(body.model)
-        turn = msgspec.structs.replace(
-            translate(body, tenant), sent_body=sent, client_session=client_session(request.headers)
-        )
+        turn = sent_by(translate(body, tenant), request.headers, sent, body)
         count = num_choices(body)
         wanted = wanted_grammar(body)
         if wanted is not None:
@@ -93,7 +90,7 @@ class _Endpoint:
             include_usage=bool(body.stream_options and body.stream_options.include_usage),
             want_logprobs=turn.sampling.logprobs is not None,
         )
-        headers = {"x-request-id": head.id, "x-sessile-model": head.model}
+        headers = {"x-request-id": head.id, "x-sessile-model": head.model, **neutralised_header(turn)}
         if ignored := ignored_fields(body):
             headers["x-sessile-ignored"] = ", ".join(ignored)
         meter = self._metrics.start_turn(self._name)

@@ -24,7 +24,7 @@ from ....sessions.manager.requests import (
     TurnFinished,
 )
 from ..decode import BodyDecoder, read_body
-from ..identity import client_session
+from ..identity import neutralised_header, sent_by
 from ..json_answer import json_answer
 from ..metrics import HttpMetrics
 from ..openapi import describe_answer, describe_body
@@ -166,11 +166,11 @@ class _Endpoint:
         parts = self.parts
         parts.check_admission()
         body, turn, sent = await self.read(request, tenant)
-        turn = msgspec.structs.replace(turn, sent_body=sent, client_session=client_session(request.headers))
+        turn = sent_by(turn, request.headers, sent, body)
         if turn.sampling.grammar is not None:
             await parts.turns.check_grammar(turn.sampling.grammar, "text.format")
         head = _head(body, turn, parts.served.name)
-        headers = {**self.headers(body), "x-request-id": head.id}
+        headers = {**self.headers(body), "x-request-id": head.id, **neutralised_header(turn)}
         writer = ResponseWriter(head)
         kind = StreamedTurn if body.stream else WholeTurn
         return kind(self._stored(turn, body, writer), writer, self._metrics.start_turn("responses"), headers)
