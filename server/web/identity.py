@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from starlette.datastructures import Headers
 
-from ...sessions.manager.requests import Client, CompletionRequest, MessagesInput
+from ...sessions.manager.requests import CompletionRequest, MessagesInput
 from ...sessions.manager.transport_lines import neutralised
 
 SESSION_HEADERS = (
@@ -29,14 +29,6 @@ NEUTRALISED_HEADER = "x-sessile-neutralised"
 _MAX_CHARACTERS = 200
 
 
-def sent_by(request: CompletionRequest, headers: Headers, sent: bytes, body: msgspec.Struct) -> CompletionRequest:
-    """The turn with what is known of who sent it: by headers, else by fields of ``body``, which was ``sent`` so."""
-    named = client_session(headers)
-    lineage = tuple(name for name in (named, _parent(headers)) if name)
-    client = Client(name=named or _named_in(body), lineage=lineage)
-    return msgspec.structs.replace(request, sent_body=sent, client_session=named, client=client)
-
-
 def neutralised_header(request: CompletionRequest) -> dict[str, str]:
     """The header that tells of transport lines which are left out of the prompt."""
     names = neutralised(request.prompt.messages).names if isinstance(request.prompt, MessagesInput) else ()
@@ -50,6 +42,11 @@ def client_session(headers: Headers) -> str:
     return _usable(f"{named}/{agent}" if named and agent else named)
 
 
+def lineage_of(headers: Headers) -> tuple[str, ...]:
+    """The conversations of which a new one is a branch, the nearest first: those of the same name, and its parent."""
+    return tuple(name for name in (client_session(headers), _parent(headers)) if name)
+
+
 def _parent(headers: Headers) -> str:
     """The conversation that this one was started from: another session, or another agent of the same one."""
     named = _first(headers, PARENT_HEADERS)
@@ -59,7 +56,7 @@ def _parent(headers: Headers) -> str:
     return _usable(f"{session}/{agent}" if agent else session)
 
 
-def _named_in(body: msgspec.Struct) -> str:
+def client_in(body: msgspec.Struct) -> str:
     """The first of ``BODY_FIELDS`` that is there. They often name a user: of several conversations, that is."""
     for field in BODY_FIELDS:
         name, _, inner = field.partition(".")

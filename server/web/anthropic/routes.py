@@ -5,8 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from ..caller import Caller
 from ..decode import BodyDecoder, read_body
-from ..identity import neutralised_header, sent_by
+from ..identity import neutralised_header
 from ..json_answer import json_answer
 from ..metrics import HttpMetrics
 from ..openapi import describe_answer, describe_body
@@ -37,7 +38,7 @@ def messages_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
         sent = await read_body(request, parts.http.max_body_bytes)
         body: MessagesBody = decoder.decode(sent)
         parts.served.check(body.model)
-        turn = sent_by(messages_request(body, tenant), request.headers, sent, body)
+        turn = Caller.of(request, tenant).turn(messages_request(body, tenant), sent, body)
         request_id = new_request_id()
         head = MessageHead.new(
             parts.served.name,
