@@ -50,10 +50,17 @@ class SessionRecords:
         return session, stored
 
     async def stored(self, request: OpenSession | ImportSession | Mutation) -> StoredAnswer | None:
-        """What the request's id was answered before."""
-        if request.request_id is None:
-            return None
-        return await self.store.answer(answers.scope_of(request), request.request_id)
+        """What the request's id was answered before.
+
+        Raises:
+            StoreError: it was not, and no answer can be kept now.
+        """
+        if request.request_id is not None:
+            stored = await self.store.answer(answers.scope_of(request), request.request_id)
+            if stored is not None:
+                return stored
+        self.store.require_writable()
+        return None
 
     async def commit(
         self, request: OpenSession | ImportSession | Mutation, change: Change, answer: _Answer

@@ -5,19 +5,20 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 from sqlite_utils import Database
 
-from ..errors import StoreError
+from ..errors import StoreError, StoreUnavailable
 from ..keeping import NOTHING_SAID, Keeping
 from ..session import Head, LogPart, NewEntry, Place, Session, SessionLog, SessionState, tokens_in, turns_in
 from . import conversations, rows
 from .conversations import StoredConversation, StoredResponse
-from .failures import store_errors
+from .failures import found_damage, store_errors
 from .files import OpenFiles
+from .health import StoreHealth
 from .rows import StoredAnswer, damaged
 from .schema import SCHEMA_VERSION, migrate
 
@@ -98,6 +99,7 @@ class SessionDatabase:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.health = StoreHealth(path.parent)
         self._files: OpenFiles | None = None
         with store_errors(path):
             uri = f"{path.resolve().as_uri()}?mode=rw"
@@ -145,10 +147,30 @@ class SessionDatabase:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        if self._files is not None:
-            self._files.require_in_place()
-        with store_errors(self._path), self._database.atomic():
-            yield
+        """All or nothing of what is done inside; how it ended is told to ``health``."""
+        try:
+            if self._files is not None:
+                self._files.require_in_place()
+            with store_errors(self._path), self._database.atomic():
+                yield
+        except StoreUnavailable as error:
+            self.health.failed(error)
+            raise
+        except StoreError as error:
+            if found_damage(error):
+                self.health.damaged(error)
+            raise
+        self.health.succeeded()
+
+    def probe(self) -> None:
+        """Write something that changes nothing: ``health`` hears whether that can be done."""
+        try:
+            self.health.require_room()
+        except StoreUnavailable as error:
+            self.health.failed(error)
+            return
+        with suppress(StoreError), self._transaction():
+            self._database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     def _outcome(
         self,
@@ -352,7 +374,7 @@ class SessionDatabase:
 
         Returns the number of entries deleted.
         """
-        with store_errors(self._path), self._database.atomic():
+        with self._transaction():
             closed = "state = ? AND updated_at < ?"
             parameters = [SessionState.CLOSED.value, before]
             self._database.execute(

@@ -58,6 +58,20 @@ class SessionStore:
         self._copies = CopyThread(StoreCopies(folder))
         self._closed = False
 
+    @property
+    def failure(self) -> StoreError | None:
+        """Why no change can be made now; None: changes are taken. Asking also finds out when they are again."""
+        health = self._writer.database.health
+        if health.is_probe_due() and not self._closed:
+            self._writer.submit(lambda database: database.probe())
+        return health.failure
+
+    def require_writable(self) -> None:
+        """Raise at once what a change would raise at its end: StoreUnavailable, or StoreError for a damaged file."""
+        failure = self.failure
+        if failure is not None:
+            raise failure
+
     async def apply(self, change: Change) -> Session:
         """Make a change durable, all of it or nothing; returns the session as it stands afterwards.
 

@@ -20,6 +20,7 @@ from sessile.server.engine.turn_watch import observed
 from sessile.server.observe.config import ObserveConfig
 from sessile.server.observe.observatory import Observatory
 from sessile.server.observe.opening import reading_of
+from sessile.server.readiness import readiness
 from sessile.server.web.application import create_app
 from sessile.server.web.http_config import HttpConfig
 from sessile.server.web.names import ServedName
@@ -98,6 +99,7 @@ async def live_front(
         served=ServedName("scripted", frozenset(names)),
         http=HttpConfig(),
         check_admission=lambda: None,
+        readiness=lambda: readiness(engine, lambda: None, lambda: store.failure),
         version="0",
         started_at=0.0,
         observatory=observatory,

@@ -19,6 +19,7 @@ from sessile.server.engine.client import EngineState
 from sessile.server.engine.messages import EngineReady, EngineStats
 from sessile.server.identity.gate import Gate
 from sessile.server.observe.observatory import Observatory
+from sessile.server.readiness import readiness
 from sessile.server.text.answer_format import TextConfig, ToolFormat
 from sessile.server.web.application import create_app
 from sessile.server.web.http_config import HttpConfig
@@ -82,6 +83,7 @@ class WebBench:
                 http=HttpConfig(),
                 gate=self.gate,
                 check_admission=lambda: None,
+                readiness=lambda: readiness(engine, lambda: None, lambda: bench.store.failure),
                 version="1",
                 started_at=0.0,
                 observatory=self.observatory,

@@ -166,6 +166,8 @@ class _Endpoint:
         parts = self.parts
         parts.check_admission()
         body, turn, sent = await self.read(request, tenant)
+        if turn.keep:
+            parts.turns.responses.require_writable()
         turn = msgspec.structs.replace(turn, sent_body=sent, client_session=client_session(request.headers))
         if turn.sampling.grammar is not None:
             await parts.turns.check_grammar(turn.sampling.grammar, "text.format")
