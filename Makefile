@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo serve test soak check lint types bench bench-kernels proto wheel clean
+.PHONY: help setup demo serve test explore soak check lint types bench bench-kernels proto wheel clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ -/'
@@ -32,6 +32,9 @@ serve: $(STAMP) ## start the server on the embedded model
 
 test: $(STAMP) ## run all tests
 	$(BIN)/python -m pytest
+
+explore: $(STAMP) ## run the property tests on examples that nobody has seen yet
+	$(BIN)/python -m pytest -m hypothesis --hypothesis-profile=explore --durations=0 --durations-min=60 $(EXPLORE_FLAGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
