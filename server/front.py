@@ -84,6 +84,7 @@ async def start_front(
         persistence=config.sessions.policy(),
         keep_conversations=config.sessions.conversations,
         observer=observatory,
+        most_open_sessions=config.limits.open_sessions,
         export_key=Path(config.sessions.export_key) if config.sessions.export_key else None,
     )
     stack.push_async_callback(manager.aclose)

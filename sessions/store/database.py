@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 from sqlite_utils import Database
 
-from ..errors import StoreError, StoreUnavailable
+from ..errors import CapacityError, StoreError, StoreUnavailable
 from ..keeping import NOTHING_SAID, Keeping
 from ..session import Head, LogPart, NewEntry, Place, Session, SessionLog, SessionState, tokens_in, turns_in
 from . import conversations, rows
@@ -69,6 +69,17 @@ WHERE sessions.state = ? AND sessions.session_id != ? LIMIT ?
 """
 
 
+# How many sessions a tenant opened itself and has not closed; counted no further than a limit.
+_OPENED = """
+SELECT count(*) FROM (
+    SELECT 1 FROM sessions WHERE tenant = ? AND state = ?
+    AND NOT EXISTS (SELECT 1 FROM inferred_sessions WHERE inferred_sessions.session_id = sessions.session_id)
+    LIMIT ?
+)
+"""
+_SESSION_RETRY_S = 30.0  # when its owner closes a session is not known
+
+
 class DuplicateRequest(Exception):
     """The request id was answered before, by a change that was made in the meantime."""
 
@@ -83,7 +94,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     ``session`` is still the old one; the store moves it to the last entry. How a session is kept may have changed since
     ``session`` was read: ``keep`` makes its next value from the one that holds now; only a new session brings its own.
     ``conversation_key`` names what the session's log says afterwards, for clients that send all of it; a new session
-    with one belongs to such a client.
+    with one belongs to such a client. A new session is refused if its tenant opened ``most_open`` (0: any number).
     """
 
     session: Session
@@ -92,6 +103,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     answer: StoredAnswer | None = None
     keep: KeepingChange | None = None
     conversation_key: bytes | None = None
+    most_open: int = 0
 
 
 class SessionDatabase:
@@ -135,7 +147,7 @@ class SessionDatabase:
         """Make changes durable with one write to the disk, each of them wholly or not at all.
 
         Returns for each the session as it stands afterwards, or why it was not made: DuplicateRequest if its request id
-        has an answer already, StoreError. No outcome depends on another change.
+        has an answer already, CapacityError if its tenant has as many sessions as it may, StoreError.
         """
         if len(changes) > 1:
             try:
@@ -196,11 +208,25 @@ class SessionDatabase:
         if change.conversation_key is not None:
             self._write_conversation(session, change.conversation_key, new=change.base_version == 0)
         if change.base_version == 0:
+            if change.most_open:
+                self._require_room_for_session(session.tenant, change.most_open)
             self._database.table("sessions").insert(row)
             self._write_keeping(session.session_id, NOTHING_SAID, session.keeping)
             return session
         self._replace_session(row, change.base_version)
         return msgspec.structs.replace(session, keeping=self._keep(session.session_id, change.keep))
+
+    def _require_room_for_session(self, tenant: str, most: int) -> None:
+        """Conversations of clients that know no session do not count: they are forgotten by their age."""
+        parameters = [tenant, SessionState.OPEN.value, most]
+        (open_now,) = self._database.execute(_OPENED, parameters).fetchone()
+        if open_now >= most:
+            raise CapacityError(
+                f"this tenant has {open_now} open sessions, and may have {most}",
+                field="tenant",
+                remedy="close one, then try again",
+                retry_after_s=_SESSION_RETRY_S,
+            )
 
     def _insert_answer(self, answer: StoredAnswer) -> None:
         if self.answer(answer.scope, answer.request_id) is not None:

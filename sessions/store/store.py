@@ -77,6 +77,7 @@ class SessionStore:
 
         Raises:
             DuplicateRequest: its request id has an answer already; nothing was changed.
+            CapacityError: its tenant has as many open sessions as it may; nothing was changed.
         """
         return await to_the_end(self._changes.submit(change))
 

@@ -79,7 +79,13 @@ class LiveFront:
 
 @asynccontextmanager
 async def live_front(
-    folder: Path, *, template: str | None = None, names: tuple[str, ...] = (), vocab_size: int = 258, **observe: Any
+    folder: Path,
+    *,
+    template: str | None = None,
+    names: tuple[str, ...] = (),
+    vocab_size: int = 258,
+    most_open_sessions: int = 0,
+    **observe: Any,
 ) -> AsyncIterator[LiveFront]:
     """A front with its own store; ``names``: further names of its one model."""
     store = SessionStore(folder)
@@ -89,7 +95,13 @@ async def live_front(
     observatory = Observatory(ObserveConfig(**observe), model="scripted", reading=reading_of(tokenizer, chat_template))
     engine.observatory = observatory
     manager = SessionManager(
-        store, engine, tokenizer, chat_template, model_aliases={"scripted", *names}, observer=observatory
+        store,
+        engine,
+        tokenizer,
+        chat_template,
+        model_aliases={"scripted", *names},
+        observer=observatory,
+        most_open_sessions=most_open_sessions,
     )
     parts = WebParts(
         turns=manager,

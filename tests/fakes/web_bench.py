@@ -70,7 +70,13 @@ class WebBench:
         bench.start()
         bench.manager.shutdown()
         bench.manager = SessionManager(
-            bench.store, bench.engine, bench.tokenizer, bench.template, clock=bench.clock, text_config=self.text
+            bench.store,
+            bench.engine,
+            bench.tokenizer,
+            bench.template,
+            clock=bench.clock,
+            steady=bench.clock,
+            text_config=self.text,
         )
         engine: Any = _Engine(bench)
         self.app = create_app(
