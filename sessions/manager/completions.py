@@ -220,7 +220,7 @@ class Completions:
             if prompt.key is not None:
                 self._remember(request, keys.after(prompt.key, run.result.message), prompt, run.result)
             num_tokens = len(prompt.token_ids) + len(run.result.token_ids)
-            yield _finished(run.result, miss, num_tokens=num_tokens)
+            yield _finished(run.result, miss, await _replay_of(prompt), num_tokens=num_tokens)
 
     async def _run(self, request: CompletionRequest, prompt: _Prompt, terms: TurnTerms) -> TurnRun:
         bound = await self._turns.with_required_calls(prompt.token_ids, request, request.tools)

@@ -129,9 +129,7 @@ class SessionDatabase:
         with store_errors(self._path):
             small = self._path.stat().st_size <= _FULL_CHECK_BYTES
             check = "PRAGMA integrity_check(3)" if small else "PRAGMA integrity_check(sessions)"
-            problems = [row[0] for row in self._database.execute(check)]
-            if problems != ["ok"]:
-                raise damaged("; ".join(problems))
+            self._require_sound(check)
             self._database.enable_wal()
             migrate(self._database)
             # Written each time, so that a file that can only be read fails here and not at the first turn.
@@ -179,14 +177,27 @@ class SessionDatabase:
         self.health.succeeded()
 
     def probe(self) -> None:
-        """Write something that changes nothing: ``health`` hears whether that can be done."""
+        """Write something that changes nothing: ``health`` hears whether that can be done. A file that was found
+        damaged is checked first."""
         try:
+            if self.health.is_damaged:
+                self._require_sound("PRAGMA integrity_check(3)")
+                self.health.found_sound()
             self.health.require_room()
         except StoreUnavailable as error:
             self.health.failed(error)
             return
+        except StoreError as error:
+            self.health.damaged(error)
+            return
         with suppress(StoreError), self._transaction():
             self._database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    def _require_sound(self, check: str) -> None:
+        with store_errors(self._path):
+            problems = [row[0] for row in self._database.execute(check)]
+        if problems != ["ok"]:
+            raise damaged("; ".join(problems))
 
     def _outcome(
         self,
