@@ -172,6 +172,8 @@ class ResponsesEndpoint:
         parts = self.parts
         parts.check_admission()
         body, turn = await self.read(sent, caller.tenant)
+        if turn.keep:
+            parts.turns.responses.require_writable()
         caller.check_stream(body.stream)
         turn = caller.turn(turn, sent, body)
         if turn.sampling.grammar is not None:
