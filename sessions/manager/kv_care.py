@@ -24,7 +24,7 @@ from ..messages import Role
 from ..session import Session, SessionLog, SessionState
 from ..store import SessionStore, StoredLatency
 from .idle import IdleSessions
-from .ports import Clock, EngineCache
+from .ports import Clock, EngineCache, SteadyClock
 from .requests import MessagesInput, ToolResultInput, TurnInput
 from .shared_log import tokens_shared
 from .tool_latency import LatencySketch, ToolLatencies
@@ -37,7 +37,7 @@ MAX_WAITS = 100_000  # sessions whose last turn's end is remembered
 
 
 class _Wait(msgspec.Struct, frozen=True):
-    """A session that may be waiting for tools: since when, and for which calls (id → tool's name)."""
+    """A session that may be waiting for tools: since when (steady), and for which calls (id → tool's name)."""
 
     since: float
     calls: Mapping[str, str]
@@ -52,13 +52,15 @@ class KvCare:
         store: SessionStore,
         clock: Clock,
         policy: PersistencePolicy,
+        steady: SteadyClock,
     ) -> None:
         self._engine = engine
         self._store = store
         self._clock = clock
+        self._steady = steady
         self.policy = policy
         self.latencies = ToolLatencies()
-        self.idle = IdleSessions(clock, self._persist)
+        self.idle = IdleSessions(steady, self._persist)
         self._waits: OrderedDict[str, _Wait] = OrderedDict()
         self._told: dict[str, EngineReady] = {}  # whose retention an engine knows, and which engine
         self._last: dict[str, asyncio.Task[None]] = {}
@@ -70,7 +72,7 @@ class KvCare:
         self.idle.came_back(session.session_id)
         wait = self._waits.pop(session.session_id, None)
         if wait is not None:
-            seconds = self._clock() - wait.since
+            seconds = self._steady() - wait.since
             answered = _tools_answered(turn_input, wait.calls)
             for tool in answered:
                 self.latencies.observe(session.tenant, tool, seconds)
@@ -91,7 +93,7 @@ class KvCare:
     def turn_ended(self, session: Session, token_ids: Sequence[int], calls: Mapping[str, str]) -> None:
         """The turn that made ``session`` what it is was committed; ``calls`` are the tool calls that ended it."""
         session_id = session.session_id
-        self._waits[session_id] = _Wait(self._clock(), calls)
+        self._waits[session_id] = _Wait(self._steady(), calls)
         if len(self._waits) > MAX_WAITS:
             self._waits.popitem(last=False)
         self._watch_idleness(session)

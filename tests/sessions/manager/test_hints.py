@@ -174,6 +174,7 @@ async def test_a_tools_observed_latency_keeps_the_session_when_no_hint_does(benc
         bench.tokenizer,
         bench.template,
         clock=bench.clock,
+        steady=bench.clock,
         text_config=TextConfig(tool_parser=ToolFormat.HERMES),
     )
     tool = {"type": "function", "function": {"name": "search", "parameters": {}}}
