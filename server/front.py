@@ -11,10 +11,13 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import uvicorn
 
+from ..sessions.batches import Batches
+from ..sessions.batches.store import BatchStore
 from ..sessions.manager import SessionManager
 from ..sessions.store import SessionStore
 from .command_line import installed_version
@@ -25,16 +28,19 @@ from .identity.certificates import Certificates
 from .identity.reload import CertificateWatch
 from .model.source import ModelSource
 from .observe.opening import open_observatory
+from .readiness import Readiness, readiness
 from .rpc.rpc_server import RpcServer
 from .text.chat_template import ChatTemplate
 from .text.tokenizer import Tokenizer
 from .text.tokenizer_files import load_chat_template, load_tokenizer
 from .web.application import create_app
+from .web.batches_api.line_runner import LineRunner
 from .web.names import ServedName
 from .web.parts import WebParts
 
 LAST_WORDS_S = 2  # for the answers of turns that were cancelled
 _LOOK_FOR_IDLE_EVERY_S = 1.0
+_TELL_HEALTH_EVERY_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,24 +87,30 @@ async def start_front(
         persistence=config.sessions.policy(),
         keep_conversations=config.sessions.conversations,
         observer=observatory,
+        most_open_sessions=config.limits.open_sessions,
         export_key=Path(config.sessions.export_key) if config.sessions.export_key else None,
     )
     stack.push_async_callback(manager.aclose)
     manager.care.idle.start(_LOOK_FOR_IDLE_EVERY_S)
+    ready = partial(readiness, engine, check_admission, lambda: store.failure)
+    batches = await _open_batches(config, stack)
     parts = WebParts(
         turns=manager,
         sessions=manager,
+        batches=batches,
         engine=engine,
         token_bytes=tokenizer.token_bytes,
         served=served,
         http=config.http,
         gate=access.gate,
         check_admission=check_admission,
+        readiness=ready,
         version=installed_version(),
         started_at=time.time(),
         observatory=observatory,
     )
     await stack.enter_async_context(serve_http(parts, listener, config, access.certificates))
+    await batches.start(LineRunner(parts))
     following = asyncio.create_task(observatory.kv_events.follow(engine.cache_events()))
     stack.callback(following.cancel)
     rpc = RpcServer(
@@ -106,7 +118,28 @@ async def start_front(
     )
     grpc_port = await rpc.start()
     stack.push_async_callback(rpc.stop, LAST_WORDS_S)
+    telling = asyncio.create_task(_tell_health(rpc, ready))
+    stack.callback(telling.cancel)
     return Front(manager, rpc, served, grpc_port)
+
+
+async def _tell_health(rpc: RpcServer, ready: Callable[[], Readiness]) -> None:
+    """Keep gRPC's health service at what ``/ready`` says."""
+    told: Readiness | None = None
+    while True:
+        now = ready()
+        if now != told:
+            told = now
+            await rpc.report(now)
+        await asyncio.sleep(_TELL_HEALTH_EVERY_S)
+
+
+async def _open_batches(config: ServerConfig, stack: contextlib.AsyncExitStack) -> Batches:
+    store = await asyncio.to_thread(BatchStore, config.server.data_dir, config.batches)
+    stack.callback(store.close)
+    batches = Batches(store, config.batches, time.time, max_line_bytes=config.http.max_body_bytes)
+    stack.push_async_callback(batches.aclose)
+    return batches
 
 
 class _HttpServer(uvicorn.Server):

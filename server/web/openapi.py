@@ -12,6 +12,8 @@ from ...sessions.manager import requests
 from . import answers, bodies, cache_answers, session_answers, session_bodies, token_bodies
 from .anthropic import answers as messages_answers
 from .anthropic import bodies as messages_bodies
+from .batches_api import answers as batch_answers
+from .batches_api import bodies as batch_bodies
 from .responses_api import answers as responses_answers
 from .responses_api import bodies as responses_bodies
 
@@ -60,6 +62,12 @@ _DOCUMENTED: tuple[type[msgspec.Struct], ...] = (
     responses_answers.InputTokens,
     responses_answers.ConversationObject,
     responses_answers.DeletedConversation,
+    batch_bodies.BatchBody,
+    batch_answers.FileObject,
+    batch_answers.FileList,
+    batch_answers.DeletedFile,
+    batch_answers.BatchObject,
+    batch_answers.BatchList,
     token_bodies.TokenizeBody,
     token_bodies.DetokenizeBody,
     token_bodies.Tokens,
@@ -87,6 +95,23 @@ def describe_body(body: type[msgspec.Struct], *, required: bool = True) -> dict[
 def describe_upload() -> dict[str, Any]:
     """As ``describe_body``, for a file."""
     return {"requestBody": {"required": True, "content": {"application/octet-stream": {"schema": _BYTES}}}}
+
+
+def describe_form() -> dict[str, Any]:
+    """As ``describe_body``, for an upload of a form."""
+    properties = {
+        "file": _BYTES,
+        "purpose": {"type": "string", "enum": ["batch"]},
+        "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
+        "expires_after[seconds]": {"type": "integer", "minimum": 3600, "maximum": 2592000},
+    }
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": ["file", "purpose"],
+        "additionalProperties": False,
+    }
+    return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
 
 
 def describe_file() -> dict[int | str, dict[str, Any]]:
@@ -140,12 +165,31 @@ def install_openapi(app: FastAPI) -> None:
             for operations in schema["paths"].values():
                 for operation in operations.values():
                     operation["responses"].pop("422", None)
+            _add_links(schema["paths"])
             app.openapi_schema = schema
         return app.openapi_schema
 
     app.openapi = document  # type: ignore[method-assign]
 
 
+def _add_links(paths: dict[str, Any]) -> None:
+    """Say where the ids of paths come from: what the answer to ``POST /v1/files`` calls ``id`` is a ``file_id``."""
+    for creator, field, parameter in _IDS:
+        links = paths[creator]["post"]["responses"]["200"].setdefault("links", {})
+        for path, operations in paths.items():
+            if f"{{{parameter}}}" in path:
+                for operation in operations.values():
+                    name = operation["operationId"]
+                    links[name] = {"operationId": name, "parameters": {parameter: f"$response.body#/{field}"}}
+
+
+_IDS = (
+    ("/v1/sessions", "session_id", "session_id"),
+    ("/v1/files", "id", "file_id"),
+    ("/v1/batches", "id", "batch_id"),
+    ("/v1/responses", "id", "response_id"),
+    ("/v1/conversations", "id", "conversation_id"),
+)
 _SECURITY = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "An API key; `sessile keys create` makes one."},
     "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "The same, as Anthropic's."},
@@ -157,6 +201,7 @@ _TAGS = [
     {"name": "cache", "description": "What was reused, what could have been, and why it was not."},
     {"name": "responses", "description": "Turns, in the shapes of OpenAI's Responses API, kept in the session store."},
     {"name": "messages", "description": "Turns, in Anthropic's shapes."},
+    {"name": "batches", "description": "Files of requests that run when nothing else wants the model."},
     {"name": "tokens", "description": "Texts and tokens, without a turn."},
     {"name": "status", "description": "What the server says about itself."},
 ]

@@ -19,7 +19,7 @@ from .disk.disk_tier import DiskTier
 from .host_tier import HostTier, Slab
 from .shared_tier import SharedTier
 from .tenant_quota import TenantQuota
-from .tiers import Block, Entry, LoadOutcome, LowerTier, Tier, TierStats
+from .tiers import Block, Entry, Lifetime, LoadOutcome, LowerTier, Tier, TierStats
 
 _PERSIST_AT_ONCE = 32  # blocks given to the disk's write queue, which is then waited for if it is full
 _LOAD_ONE_S = 5.0  # where nobody waits for it but an export
@@ -36,9 +36,9 @@ class LowerTiers:
         host_slab: Slab | None,
         disk: DiskTier | None,
         shared: SharedTier | None = None,
-        host_quota: TenantQuota | None = None,
+        host_quota: TenantQuota[str] | None = None,
     ) -> None:
-        self._disk = disk
+        self.disk = disk
         self._host = None if host_slab is None else HostTier(host_slab, self._leave_host, host_quota)
         self.shared = shared
         self._local: dict[Tier, LowerTier] = {}
@@ -86,6 +86,17 @@ class LowerTiers:
                 runs.append(Source(tier, 1))
         return runs
 
+    def asked_for_cached(self, sources: Sequence[Source], content_keys: Sequence[bytes]) -> list[Source]:
+        """``sources``, the runs of a path's first blocks, and how much of those on the disk is in the page cache."""
+        asked: list[Source] = []
+        start = 0
+        for source in sources:
+            keys = content_keys[start : start + source.num_blocks]
+            cached = self.disk.share_in_page_cache(keys) if source.tier is Tier.DISK and self.disk is not None else 0.0
+            asked.append(Source(source.tier, source.num_blocks, cached))
+            start += source.num_blocks
+        return asked
+
     def leading(self, content_keys: Sequence[bytes]) -> dict[Tier, int]:
         """How many leading blocks of a path each local tier has by itself."""
         counts: dict[Tier, int] = {}
@@ -117,24 +128,35 @@ class LowerTiers:
         if not self._hanging[tier]:
             del self._hanging[tier]
 
-    def demote(self, content_key: bytes, block: Block, tenant: str = "") -> None:
+    def first_for(self, lifetime: Lifetime) -> Tier | None:
+        """Where a block goes that leaves the device and may go so far; None: nowhere."""
+        first = self.first_local
+        return first if lifetime is Lifetime.DURABLE or first is Tier.HOST else None
+
+    def demote(self, content_key: bytes, block: Block, tenant: str = "", lifetime: Lifetime = Lifetime.DURABLE) -> None:
         """Keep a block that leaves the device pool. A full or failing tier drops it, and counts that."""
-        lower = next(iter(self._local.values()), None)
-        if lower is not None:
-            lower.store([Entry(content_key, (block,), tenant)])
+        tier = self.first_for(lifetime)
+        if tier is not None:
+            self._local[tier].store([Entry(content_key, (block,), tenant, lifetime)])
 
     def persist(self, content_keys: Sequence[bytes], blocks: Sequence[Block], first: int, tenant: str = "") -> None:
         """Keep a path's ``blocks`` from ``first`` on where they outlive the process, and all where others find them."""
-        if self._disk is not None:
+        if self.disk is not None:
             new = zip(content_keys[first:], blocks[first:], strict=True)
-            self._disk.store([Entry(key, (block,), tenant) for key, block in new])
+            self.disk.store([Entry(key, (block,), tenant) for key, block in new])
         if self.shared is not None and self.shared.is_usable:
             self._share(self.shared, content_keys, blocks)
 
     def persist_tail(self, content_key: bytes, block: Block, tenant: str = "") -> None:
         """Keep the half-full block at a path's end where it outlives the process."""
-        if self._disk is not None:
-            self._disk.store([Entry(content_key, (block,), tenant)])
+        if self.disk is not None:
+            self.disk.store([Entry(content_key, (block,), tenant)])
+
+    def keep_in_memory(self, content_keys: Sequence[bytes], blocks: Sequence[Block], tenant: str = "") -> None:
+        """Keep copies of a whole path in host memory, if there is any, and nowhere else ever."""
+        if self._host is not None:
+            named = zip(content_keys, blocks, strict=True)
+            self._host.store([Entry(key, (block,), tenant, Lifetime.PROCESS) for key, block in named])
 
     def persist_all(self, content_keys: Sequence[bytes], blocks: Sequence[Block], tenant: str = "") -> None:
         """``persist`` a whole path, waiting for the disk where need be, and keep a copy in memory. Waits: for an I/O
@@ -145,12 +167,12 @@ class LowerTiers:
             entries = [Entry(key, (block,), tenant) for key, block in named]
             if self._host is not None:
                 self._host.store(entries)
-            if self._disk is not None and not all(self._disk.store(entries)):
-                if not self._disk.flush(_FLUSH_S):
+            if self.disk is not None and not all(self.disk.store(entries)):
+                if not self.disk.flush(_FLUSH_S):
                     break  # a disk that hangs; what it has not is computed again
-                self._disk.store(entries)
-        if self._disk is not None:
-            self._disk.flush(_FLUSH_S)
+                self.disk.store(entries)
+        if self.disk is not None:
+            self.disk.flush(_FLUSH_S)
         if self.shared is not None and self.shared.is_usable:
             self._share(self.shared, content_keys, blocks)
 
@@ -183,5 +205,5 @@ class LowerTiers:
         shared.store(entries)
 
     def _leave_host(self, entry: Entry) -> None:
-        if self._disk is not None:
-            self._disk.store([entry])
+        if self.disk is not None and entry.lifetime is Lifetime.DURABLE:
+            self.disk.store([entry])
