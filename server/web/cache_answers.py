@@ -69,7 +69,7 @@ class MissList(msgspec.Struct, frozen=True, kw_only=True):
     by_rule: dict[str, int]
     lost_tokens_by_kind: dict[str, int]
     not_explained: Annotated[dict[str, int], Meta(description="turns whose answer could not say it, by why")]
-    waiting: Annotated[int, Meta(description="requests whose explanation is not made yet; their misses come later")]
+    waiting: Annotated[int, Meta(description="requests whose explanation is not made yet; their misses come later")] = 0
 
 
 class TreeTop(msgspec.Struct, frozen=True, kw_only=True):
