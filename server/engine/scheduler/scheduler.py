@@ -29,6 +29,7 @@ from .draft_planner import DraftPlanner
 from .fair_shares import FairShares
 from .giving_way import offline_victim, unfair_victim
 from .in_flight import InFlightPrefixes
+from .look_ahead import decodes_alone, next_decodes
 from .plan import Chunk, StepPlan
 from .queue_counts import QueueCounts
 from .stall_bound import StallBound
@@ -66,7 +67,7 @@ class Scheduler:
         self._transfer = transfer
         self._clock = clock
         self._patience = ClassPatience.of(config)
-        self._shares = [FairShares() for _ in Priority]
+        self._shares = [FairShares(config.weights) for _ in Priority]
         self._waiting = WaitingTurns(self._patience, self._shares)
         self._running: list[Sequence] = []  # by rank
         self._loading: dict[Sequence, BlockLoad] = {}  # those ended meanwhile only wait for the I/O thread
@@ -134,21 +135,34 @@ class Scheduler:
         now = self._clock()
         self._examined = 0
         self._take_finished_loads()
-        plan = StepPlan(expired=self._waiting.expired(now))
-        for sequence in plan.expired:
-            self._counts.note_expiry(sequence, now)
-            self.finish(sequence, FinishReason.EXPIRED)
+        plan = StepPlan(expired=self._expire(now))
         self._waiting.lift(now)
         self._clear_the_way(plan, now)
         budget = StepBudget(self._config.max_batch_tokens, self._bound)
-        self._plan_decodes(plan)
+        prefilling = self._plan_decodes(plan)
         self._drafts.add_to(plan)
-        for chunk in plan.chunks:
-            budget.add_decode(chunk)
-        self._plan_prefills(plan, budget, now)
+        budget.add_decodes(plan.chunks)
+        self._plan_prefills(prefilling, plan, budget, now)
         plan.work = budget.work
         plan.predicted_s = self._times.predict(budget.work)
         return plan
+
+    def schedule_ahead(self, present: StepPlan) -> StepPlan | None:
+        """Plan the step after ``present`` before the tokens of that are known (see ``look_ahead``). None: it depends on
+        them, or something else than to decode may have to be done."""
+        now = self._clock()
+        self._waiting.lift(now)
+        if not decodes_alone(present, self._running) or self._may_change(now):
+            return None
+        chunks = next_decodes(present)
+        if not chunks or not all(self._blocks.grow(chunk.sequence, chunk.start + 1) for chunk in chunks):
+            return None
+        if not self._drafts.skips():
+            return None
+        budget = StepBudget(self._config.max_batch_tokens, self._bound)
+        budget.add_decodes(chunks)
+        predicted_s = self._times.predict(budget.work)
+        return StepPlan(chunks=chunks, expired=self._expire(now), work=budget.work, predicted_s=predicted_s)
 
     def complete(self, plan: StepPlan) -> dict[Sequence, list[int]]:
         """Note that ``plan`` was computed and give full blocks to the tree. Drafts are not taken for computed yet: what
@@ -160,11 +174,15 @@ class Scheduler:
         replaced: dict[Sequence, list[int]] = {}
         for chunk in plan.chunks:
             sequence = chunk.sequence
+            if sequence.finish_reason is not None:  # it ended by the token that this step, planned ahead, goes on from
+                continue
             sequence.num_computed = chunk.start + chunk.num_own_tokens
             changed = self._blocks.commit(sequence)
             if changed:
                 replaced[sequence] = changed
-            self._let_go(self._in_flight.advance(sequence, sequence.num_computed // self._blocks.block_size))
+            let_go = self._in_flight.advance(sequence, sequence.num_computed // self._blocks.block_size)
+            if let_go:
+                self._let_go(let_go)
         return replaced
 
     def accept(self, chunks: list[Chunk], accepted: Chunk) -> bool:
@@ -227,17 +245,43 @@ class Scheduler:
 
     # -- planning -------------------------------------------------------------------------------------------------
 
-    def _plan_decodes(self, plan: StepPlan) -> None:
+    def _expire(self, now: float) -> list[Sequence]:
+        """End the turns that have waited past their deadline."""
+        expired = self._waiting.expired(now)
+        for sequence in expired:
+            self._counts.note_expiry(sequence, now)
+            self.finish(sequence, FinishReason.EXPIRED)
+        return expired
+
+    def _may_change(self, now: float) -> bool:
+        """Whether a turn may begin to run in the next step, or one that runs give way."""
+        if self._loading or (self._transfer is not None and self._transfer.num_hanging_blocks):
+            return True
+        waits = self._waiting.first()
+        if waits is None:
+            return False
+        starts = self._has_a_place and waits is not self._did_not_fit
+        return starts or self._victim(waits, now) is not None
+
+    def _plan_decodes(self, plan: StepPlan) -> list[Sequence]:
+        """Returns the turns that run and do not decode; some may be preempted by now."""
         spare = self._config.max_batch_tokens - len(self._running)  # for what grammars forced
+        prefilling = []
         for sequence in self.running:
-            if sequence.state is SequenceState.RUNNING and sequence.is_decoding and self._make_room(sequence, plan):
+            if sequence.state is not SequenceState.RUNNING:
+                continue
+            if not sequence.is_decoding:
+                prefilling.append(sequence)
+            elif self._make_room(sequence, plan):
                 forced = min(sequence.num_uncomputed - 1, spare)
                 spare -= forced
                 plan.chunks.append(Chunk(sequence, sequence.num_computed, 1 + forced))
+        return prefilling
 
-    def _plan_prefills(self, plan: StepPlan, budget: StepBudget, now: float) -> None:
-        """Fill what is left of the step with chunks, the most urgent first; turns start where it is their turn."""
-        prefills = [(self._urgency(each, now), each) for each in self._running if not each.is_decoding]
+    def _plan_prefills(self, running: list[Sequence], plan: StepPlan, budget: StepBudget, now: float) -> None:
+        """Fill what is left of the step with chunks of ``running`` turns and of others that start where it is their
+        turn, the most urgent first."""
+        prefills = [(self._urgency(each, now), each) for each in running if each.state is SequenceState.RUNNING]
         prefills.sort(key=lambda pair: pair[0], reverse=True)
         waits: Sequence | None = None
         while budget.has_room:
@@ -416,13 +460,20 @@ class Scheduler:
         waits = self._waiting.first() if self._running else None
         if waits is None:
             self._did_not_fit = self._did_not_fit if self._running or self._loading else None
-        elif waits is self._did_not_fit or not self._has_a_place:
-            level, running = self._waiting.urgency(waits).level, self._running
-            victim = offline_victim(running, level, self._patience, now)
-            if victim is None and not self._has_a_place:
-                victim = unfair_victim(running, waits, self._shares[level], level, self._patience, now)
-            if victim is not None:
-                self._preempt(victim, plan)
+            return
+        victim = self._victim(waits, now)
+        if victim is not None:
+            self._preempt(victim, plan)
+
+    def _victim(self, waits: Sequence, now: float) -> Sequence | None:
+        """The running turn that has less right to run than ``waits``, which cannot start beside it."""
+        if waits is not self._did_not_fit and self._has_a_place:
+            return None
+        level, running = self._waiting.urgency(waits).level, self._running
+        victim = offline_victim(running, level, self._patience, now)
+        if victim is None and not self._has_a_place:
+            victim = unfair_victim(running, waits, self._shares[level], level, self._patience, now)
+        return victim
 
     def _preempt(self, sequence: Sequence, plan: StepPlan) -> None:
         self._stop_running(sequence)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
 from ..messages import DraftCounters
@@ -12,8 +11,7 @@ from ..sequence import Sequence
 Branches: TypeAlias = tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DraftRequest:
+class DraftRequest(NamedTuple):
     """Guess the next tokens of ``sequence``, at most ``most`` of them: more could not be used."""
 
     sequence: Sequence
@@ -34,6 +32,11 @@ class Drafter(Protocol):
     def draft(self, requests: list[DraftRequest], budget: int) -> list[Branches]:
         """The guesses for each of ``requests``, none where that does not pay; at most ``budget`` tokens together, of
         which each guess but a turn's first takes one more than its own."""
+        ...
+
+    def skips(self) -> bool:
+        """Whether the coming step goes without guesses, whatever tokens the turns have by then; if so it is counted
+        here, and ``draft`` is not called for it."""
         ...
 
     def verified(self, sequence: Sequence, verified: list[VerifiedDraft]) -> None:
@@ -69,6 +72,9 @@ class NoDrafts:
 
     def draft(self, requests: list[DraftRequest], budget: int) -> list[Branches]:
         return [() for _ in requests]
+
+    def skips(self) -> bool:
+        return True
 
     def verified(self, sequence: Sequence, verified: list[VerifiedDraft]) -> None:
         pass

@@ -66,7 +66,7 @@ class Writer:
             session_id=session_id, tenant="a", version=1, state=SessionState.OPEN, place=START, model=MODEL, system="s",
             tools=(), parent_session_id=None, created_at=1.0, updated_at=1.0,
         )  # fmt: skip
-        made = await self.store.apply(Change(session=session, base_version=0, conversation_key=None))
+        made = await self.store.apply(Change(session=session, base_version=0))
         self.acknowledged(self.known.with_session(made, ()))
 
     async def turn(self, session_id: str, num_tokens: int, request_id: str | None) -> None:
@@ -89,7 +89,7 @@ class Writer:
                 base_version=session.version,
                 entries=entries,
                 answer=answer,
-                conversation_key=bytes([number % 256]),
+                conversation_keys=(bytes([number % 256]),),
             )
         )
         known = self.known.with_session(made, (*self.known.sessions[session_id][0], *tokens))
