@@ -143,7 +143,13 @@ class Completions:
     async def _unkept(
         self, request: CompletionRequest, keys: ConversationKeys, prompt: _Prompt
     ) -> AsyncGenerator[CompletionEvent, None]:
-        run = await self._run(request, prompt, TurnTerms(tools=request.tools, logged_tokens=prompt.logged_tokens))
+        terms = TurnTerms(
+            tools=request.tools,
+            logged_tokens=prompt.logged_tokens,
+            persist=self._care.persists_turns(None),
+            lifetime=self._care.lifetime(None),
+        )
+        run = await self._run(request, prompt, terms)
         self._turns.observer.asked(
             run.turn, prompt.conversation, request.client_session, partial(content_of_request, request)
         )
@@ -196,6 +202,7 @@ class Completions:
             tools=request.tools,
             logged_tokens=prompt.logged_tokens,
             persist=self._care.persists_turns(held.session),
+            lifetime=self._care.lifetime(held.session),
             owner=held.session.session_id,
         )
         run = await self._run(request, prompt, terms)

@@ -16,6 +16,7 @@ import msgspec
 from ...server.engine.cache_messages import PersistPath, ReleasePath, RetainPath, SupersedePath
 from ...server.engine.messages import EngineReady
 from ..cache.retention import Retention
+from ..cache.tiers import Lifetime
 from ..errors import EngineError, SessileError
 from ..keeping import Persistence, PersistencePolicy
 from ..messages import Role
@@ -72,9 +73,16 @@ class KvCare:
             for tool in _tools_answered(turn_input, wait.calls):
                 self.latencies.observe(session.tenant, tool, seconds)
 
-    def persists_turns(self, session: Session) -> bool:
-        """Whether a turn's KV is written to disk as soon as it ends."""
-        return session.keeping.policy(self.policy).when is Persistence.ALWAYS
+    def persists_turns(self, session: Session | None) -> bool:
+        """Whether a turn's KV is written to disk as soon as it ends. None: a turn of no session."""
+        return self._policy_of(session).when is Persistence.ALWAYS
+
+    def lifetime(self, session: Session | None) -> Lifetime:
+        """How far the KV of a session, or of a turn of none, may go, however much room is wanted."""
+        return lifetime_under(self._policy_of(session))
+
+    def _policy_of(self, session: Session | None) -> PersistencePolicy:
+        return self.policy if session is None else session.keeping.policy(self.policy)
 
     def turn_ended(self, session: Session, token_ids: Sequence[int], calls: Mapping[str, str]) -> None:
         """The turn that made ``session`` what it is was committed; ``calls`` are the tool calls that ended it."""
@@ -218,6 +226,11 @@ class KvCare:
         path = PersistPath(token_ids=log.token_ids(), cache_salt=session.tenant, owner=session_id)
         outcome = await self._engine.persist(path)
         logger.debug("persisted when idle: %s", outcome.tokens_by_tier, extra={"session_id": session_id})
+
+
+def lifetime_under(policy: PersistencePolicy) -> Lifetime:
+    """How far KV may go under ``policy``."""
+    return Lifetime.PROCESS if policy.when is Persistence.NONE else Lifetime.DURABLE
 
 
 def _superseded(session: Session, token_ids: Sequence[int], from_token: int) -> SupersedePath:

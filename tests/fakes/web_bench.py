@@ -52,6 +52,7 @@ class WebBench:
     folder: Path
     text: TextConfig = HERMES
     gate: Gate = field(default_factory=open_gate)
+    http: HttpConfig = field(default_factory=HttpConfig)
     batches_config: BatchesConfig = field(default_factory=BatchesConfig)
 
     def start(self) -> None:
@@ -94,7 +95,7 @@ class WebBench:
             engine=engine,
             token_bytes=bench.tokenizer.token_bytes,
             served=ServedName("scripted", frozenset({"m"})),
-            http=HttpConfig(),
+            http=self.http,
             gate=self.gate,
             check_admission=lambda: None,
             readiness=lambda: readiness(engine, lambda: None, lambda: bench.store.failure),
