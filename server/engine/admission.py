@@ -79,7 +79,7 @@ class TurnAdmission:
 def expected_wait_s(num_open: int, stats: EngineStats, max_sequences: int) -> float:
     """How long one more interactive turn would wait behind ``num_open``, as the last turns went.
 
-    Places come free once a mean turn's seconds, all of them; the prompts that wait are computed at the speed of prefill.
+    Places come free once a mean turn's seconds, all of them; prompts that wait are computed at the speed of prefill.
     """
     waiting = max(0, num_open + 1 - max_sequences)
     if not waiting:

@@ -58,7 +58,7 @@ class Report:
 
     @property
     def bound_s(self) -> float:
-        """What an admitted turn may take: the longest wait, and twice the slowest calm turn (a prediction may be off)."""
+        """What an admitted turn may take: the longest wait, and twice the slowest calm turn (predictions are off)."""
         return MAX_QUEUE_S + 2 * max(self.calm_s)
 
     def complaints(self) -> list[str]:
