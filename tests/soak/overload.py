@@ -102,8 +102,9 @@ def percentile(values: list[float], percent: int) -> float:
 class Overload:
     """One run against one server."""
 
-    def __init__(self, server: ServerProcess) -> None:
+    def __init__(self, server: ServerProcess, num_tokens: int) -> None:
         self._server = server
+        self._num_tokens = num_tokens
         self._number = 0
         self.report = Report()
 
@@ -121,7 +122,7 @@ class Overload:
         self._number += 1
         body = {
             "messages": [{"role": "user", "content": f"turn {self._number}"}],
-            "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True,
+            "max_tokens": self._num_tokens, "temperature": 0, "ignore_eos": True,
         }  # fmt: skip
         began = time.monotonic()
         answer = await self._http.post("/v1/chat/completions", json=body)
@@ -181,13 +182,13 @@ class Overload:
             await asyncio.wait(self._left)
 
 
-def overload(calm_s: float, overload_s: float) -> Report:
+def overload(calm_s: float, overload_s: float, num_tokens: int = TOKENS) -> Report:
     """Start a server with few places and a short queue on a tiny model, and overload it."""
     with tempfile.TemporaryDirectory(prefix="sessile-overload-") as folder:
         model = make_tiny_llama(Path(folder) / "model")
         write_byte_tokenizer(model)
         with ServerProcess(Path(folder) / "data", "--model", str(model), *FLAGS) as server:
-            return asyncio.run(Overload(server).run(calm_s, overload_s))
+            return asyncio.run(Overload(server, num_tokens).run(calm_s, overload_s))
 
 
 def main() -> int:
