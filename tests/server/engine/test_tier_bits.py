@@ -85,12 +85,11 @@ class Engine:
     def kv(self, path: list[int]) -> np.ndarray:
         """The bytes of the path's whole blocks."""
         match = self.core._cache.prefixes.match("", pack_tokens(path))
-        rows = self.core._cache.files._rows
-        return rows[match.blocks].copy()
+        return self.core._kv_cache.rows()[match.blocks].copy()
 
     def spoil_free_blocks(self) -> None:
         """What a free block holds is nobody's business."""
-        rows, pool = self.core._cache.files._rows, self.core._cache.pool
+        rows, pool = self.core._kv_cache.rows(), self.core._cache.pool
         for block in range(len(rows)):
             if pool.refcount(block) == 0:
                 rows[block] = 0xA5
