@@ -18,8 +18,8 @@ from ..model.causal_lm import CausalLM
 from .block_loads import FinishedLoad
 from .cache_events import CacheEventLog
 from .cache_messages import CacheEventKind, CacheEvents
-from .engine_config import EngineConfig
 from .device.parts import DeviceParts
+from .engine_config import EngineConfig
 from .kv_cache import arithmetic_of, kv_fingerprint
 from .kv_transfer import KVTransfer
 from .lower_tiers import TierSetup

@@ -60,8 +60,8 @@ class TierLoads:
             return 0
 
     def _load_pieces(self, tier: Tier, load: BlockLoad, wanted: range) -> Iterator[int]:
-        """Load the blocks ``wanted`` from a local tier; yields how many leading ones of each piece came, up to the first
-        piece that lacks some."""
+        """Load the blocks ``wanted`` from a local tier; yields how many leading ones of each piece came, and
+        ends with the first piece that lacks some."""
         for first in range(wanted.start, wanted.stop, self._pool.at_once):
             piece = range(first, min(first + self._pool.at_once, wanted.stop))
             with self._pool.landing([load.block_ids[i] for i in piece]) as landing:
@@ -97,8 +97,8 @@ class TierLoads:
         return came
 
     def _load_entries(self, shared: SharedTier, load: BlockLoad, lasts: range, wanted: range) -> int:
-        """Load the entries that end with the blocks ``lasts``; returns how many leading ones came. What they hold of blocks
-        before ``wanted``, which are on the device already, goes nowhere."""
+        """Load the entries that end with the blocks ``lasts``; returns how many leading ones came. What they hold of
+        blocks before ``wanted``, which are on the device already, goes nowhere."""
         size = shared.blocks_per_entry
         begin = lasts[0] + 1 - size
         first = max(begin, wanted.start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import queue
 import threading
@@ -69,7 +70,7 @@ class StagedBlocks:
             piece = blocks[start : start + self.at_once]
             buffer = self._out.take()
             arrived = buffer.take(piece)
-            self._leaving.put(_Leaving(buffer, len(piece), arrived, lambda found, start=start: use(start, found)))
+            self._leaving.put(_Leaving(buffer, len(piece), arrived, functools.partial(use, start)))
 
     def read(self, blocks: Items[int]) -> Iterator[list[Block]]:
         """See ``PoolBlocks``."""
@@ -90,6 +91,11 @@ class StagedBlocks:
             yield _Staged(buffer, blocks)
         finally:
             self._in.give_back(buffer)
+
+    def settle(self) -> None:
+        """Wait until what ``copy_out`` began is over."""
+        for buffer in [self._out.take() for _ in range(_OUT)]:
+            self._out.give_back(buffer)
 
     def close(self) -> None:
         """See ``PoolBlocks``."""

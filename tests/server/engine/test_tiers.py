@@ -30,6 +30,13 @@ LOADING_IS_CHEAP = Calibration(prefill=(1.0, 1.0, 0.0), loads={"host": (1e-6, 1e
 COMPUTING_IS_CHEAP = Calibration(prefill=(1e-9, 1e-9, 0.0), loads={"host": (1.0, 1.0), "disk": (1.0, 1.0)})
 
 
+@pytest.fixture(scope="module", params=["in memory", "staged"], autouse=True)
+def pool(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A pool in this machine's memory, or a GPU's that is not there."""
+    with staged_pools() if request.param == "staged" else nullcontext():
+        yield
+
+
 class Engine:
     """An engine core with tiers, stepped until its turns end."""
 
