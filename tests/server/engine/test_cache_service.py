@@ -6,12 +6,14 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from checksum_model import VOCAB, ChecksumModel, continuation
+from staged_pool import staged_pools
 
 from sessile.server.engine.cache_messages import (
     CacheCall,
@@ -42,6 +44,13 @@ from sessile.sessions.cache.retention import Retention, Verdict
 BLOCK = 16
 BLOCK_BYTES = 2 * BLOCK * 2 * 4
 LOADING_IS_CHEAP = Calibration(prefill=(1.0, 1.0, 0.0), loads={"host": (1e-6, 1e-12), "disk": (1e-6, 1e-12)})
+
+
+@pytest.fixture(scope="module", params=["in memory", "staged"], autouse=True)
+def pool(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A pool in this machine's memory, or a GPU's that is not there."""
+    with staged_pools() if request.param == "staged" else nullcontext():
+        yield
 
 
 class Engine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import torch
 from checksum_model import VOCAB, ChecksumModel, continuation
 from memory_store import MemoryStore
+from staged_pool import staged_pools
 
 from sessile.server.engine.core import EngineCore
 from sessile.server.engine.engine_config import EngineConfig
@@ -33,6 +35,13 @@ BLOCK = 16
 BLOCK_BYTES = 2 * BLOCK * 2 * 4
 PER_ENTRY = 4
 COMPUTING_IS_DEAR = Calibration(prefill=(1.0, 1.0, 0.0), loads={"host": (1e-6, 1e-12)})
+
+
+@pytest.fixture(scope="module", params=["in memory", "staged"], autouse=True)
+def pool(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A pool in this machine's memory, or a GPU's that is not there."""
+    with staged_pools() if request.param == "staged" else nullcontext():
+        yield
 
 
 def open_tiers(

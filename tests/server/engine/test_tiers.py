@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import torch
 from checksum_model import VOCAB, ChecksumModel, continuation
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from staged_pool import staged_pools
 
 from sessile.server.engine.cache_messages import CacheCall, ResumePath
 from sessile.server.engine.core import EngineCore
