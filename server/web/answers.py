@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from ...sessions.manager.requests import Miss, TurnFinished
+from ...sessions.manager.requests import Miss, Replay, TurnFinished
 from ..engine.messages import MissedTokens, TokensBySource
 
 FinishWord = Literal["stop", "length", "tool_calls"]
@@ -46,6 +46,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     reusable_tokens: Annotated[int, Meta(description="Of the prompt's, what a cache without bounds would have had.")]
     missed: Annotated[MissedTokens, Meta(description="Why the rest of these was computed.")]
     miss: Annotated[Miss | None, Meta(description="The rule of prompt-lint that explains a miss; null for none.")]
+    replay: Annotated[Replay, Meta(description="What became of the history that was sent.")]
     timings: TurnTimings
 
 
@@ -262,5 +263,6 @@ def usage_of(finished: TurnFinished) -> Usage:
         reusable_tokens=usage.reusable_tokens,
         missed=usage.missed,
         miss=finished.miss,
+        replay=finished.replay,
         timings=TurnTimings(usage.queue_s, usage.load_s, usage.prefill_s, usage.decode_s),
     )

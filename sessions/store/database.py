@@ -37,6 +37,7 @@ WITH RECURSIVE path(id, used) AS (
 )
 """
 _PATH = f"{_PATH_TABLE} SELECT entries.*, path.used FROM path JOIN entries ON entries.entry_id = path.id ORDER BY entries.start"  # noqa: S608, E501
+_LAST_OF_PATH = f"{_PATH_TABLE.rstrip()[:-1]} LIMIT ?) SELECT entries.*, path.used FROM path JOIN entries ON entries.entry_id = path.id ORDER BY entries.start"  # noqa: S608, E501
 _ACCOUNTS = f"{_PATH_TABLE} SELECT accounts.* FROM path JOIN accounts ON accounts.entry_id = path.id"  # noqa: S608
 
 _UNREACHABLE = """
@@ -81,8 +82,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     ``base_version`` is the version that ``session`` was made from, 0 for a new session. With ``entries`` the head of
     ``session`` is still the old one; the store moves it to the last entry. How a session is kept may have changed since
     ``session`` was read: ``keep`` makes its next value from the one that holds now; only a new session brings its own.
-    ``conversation_key`` names what the session's log says afterwards, for clients that send all of it; a new session
-    with one belongs to such a client.
+    ``conversation_keys`` name what the session's log says afterwards, for clients that send all of it. ``inferred``: a
+    new session belongs to such a client, which calls itself ``client`` (empty: it did not say).
     """
 
     session: Session
@@ -90,7 +91,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     entries: tuple[NewEntry, ...] = ()
     answer: StoredAnswer | None = None
     keep: KeepingChange | None = None
-    conversation_key: bytes | None = None
+    conversation_keys: tuple[bytes, ...] = ()
+    inferred: bool = False
+    client: str = ""
 
 
 class SessionDatabase:
@@ -171,9 +174,10 @@ class SessionDatabase:
         place = self._insert_entries(change) if change.entries else change.session.place
         session = msgspec.structs.replace(change.session, place=place)
         row = rows.session_row(session)
-        if change.conversation_key is not None:
-            self._write_conversation(session, change.conversation_key, new=change.base_version == 0)
+        for key in change.conversation_keys:
+            self._write_conversation(session, key)
         if change.base_version == 0:
+            self._write_origin(change)
             self._database.table("sessions").insert(row)
             self._write_keeping(session.session_id, NOTHING_SAID, session.keeping)
             return session
@@ -212,7 +216,15 @@ class SessionDatabase:
         ):
             raise StoreError("what was to be continued has been forgotten meanwhile", remedy="send it again")
 
-    def _write_conversation(self, session: Session, key: bytes, *, new: bool) -> None:
+    def _write_origin(self, change: Change) -> None:
+        """For whom a new session was made, of one that a stateless client does not know."""
+        session = change.session
+        if change.inferred:
+            conversations.write_inferred(self._database, session.session_id)
+        if change.client:
+            conversations.write_client(self._database, session.session_id, session.tenant, change.client)
+
+    def _write_conversation(self, session: Session, key: bytes) -> None:
         conversations.write_conversation(
             self._database,
             StoredConversation(
@@ -223,8 +235,6 @@ class SessionDatabase:
                 used_at=session.updated_at,
             ),
         )
-        if new:
-            conversations.write_inferred(self._database, session.session_id)
 
     def _base_place(self, change: Change) -> Place:
         """Where the new entries attach: the new place less what they add."""
@@ -311,6 +321,18 @@ class SessionDatabase:
         _check_path(parts, place)
         return SessionLog(tuple(parts))
 
+    def last_parts(self, place: Place, count: int) -> tuple[LogPart, ...]:
+        """The last entries up to ``place``, oldest first; at most ``count``."""
+        if place.head is None:
+            return ()
+        with store_errors(self._path):
+            found = list(self._database.query(_LAST_OF_PATH, [place.head.entry_id, place.head.used, count]))
+        parts = []
+        for row in found:
+            used = row.pop("used")
+            parts.append(LogPart(rows.entry_from(row), used))
+        return tuple(parts)
+
     def accounts(self, place: Place) -> dict[int, bytes]:
         """What is remembered of the entries up to ``place``, by their ids, where anything is."""
         if place.head is None:
@@ -330,6 +352,16 @@ class SessionDatabase:
         """The last of ``keys`` that is remembered: its index, and where that conversation ends."""
         with store_errors(self._path):
             return conversations.find_conversation(self._database, tenant, keys)
+
+    def client_of(self, session_id: str) -> str:
+        """The client that a session was made for; empty if it did not name itself."""
+        with store_errors(self._path):
+            return conversations.client_of(self._database, session_id)
+
+    def latest_of_client(self, tenant: str, client: str) -> str | None:
+        """The session that was made for a client and used last."""
+        with store_errors(self._path):
+            return conversations.latest_of_client(self._database, tenant, client)
 
     def write_response(self, response: StoredResponse) -> None:
         """Keep a response; its id is new."""
@@ -366,6 +398,9 @@ class SessionDatabase:
             self._database.table("sessions").delete_where(closed, parameters)
             self._database.table("answers").delete_where("created_at < ?", [before])
             conversations.prune(self._database, before, now)
+            self._database.execute(
+                "DELETE FROM session_clients WHERE session_id NOT IN (SELECT session_id FROM sessions)"
+            )
             deleted = self._database.execute(f"DELETE FROM entries WHERE {_UNREACHABLE}")  # noqa: S608
             self._database.execute("DELETE FROM accounts WHERE entry_id NOT IN (SELECT entry_id FROM entries)")
             return int(deleted.rowcount)

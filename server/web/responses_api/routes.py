@@ -25,6 +25,7 @@ from ....sessions.manager.requests import (
 )
 from ..caller import Caller
 from ..decode import BodyDecoder, read_body
+from ..identity import neutralised_header
 from ..json_answer import json_answer
 from ..metrics import HttpMetrics
 from ..openapi import describe_answer, describe_body
@@ -172,11 +173,11 @@ class ResponsesEndpoint:
         parts.check_admission()
         body, turn = await self.read(sent, caller.tenant)
         caller.check_stream(body.stream)
-        turn = caller.turn(turn, sent)
+        turn = caller.turn(turn, sent, body)
         if turn.sampling.grammar is not None:
             await parts.turns.check_grammar(turn.sampling.grammar, "text.format")
         head = _head(body, turn, parts.served.name)
-        headers = {**self.headers(body), "x-request-id": head.id}
+        headers = {**self.headers(body), "x-request-id": head.id, **neutralised_header(turn)}
         writer = ResponseWriter(head)
         kind = StreamedTurn if body.stream else WholeTurn
         return kind(self._stored(turn, body, writer), writer, self._metrics.start_turn("responses"), headers)

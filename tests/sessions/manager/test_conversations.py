@@ -23,6 +23,7 @@ from sessile.sessions.manager import (
     TextInput,
     TurnFinished,
 )
+from sessile.sessions.manager.requests import Client
 from sessile.sessions.messages import Message, Role
 from sessile.sessions.session import Head, Place
 from sessile.sessions.store import SessionStore
@@ -164,9 +165,11 @@ async def test_retention_of_a_conversation(bench: Bench) -> None:
 
 
 async def test_unused_conversations_are_forgotten(bench: Bench) -> None:
-    await bench.complete([user("a")])
+    await bench.complete([user("a")], client=Client(name="one"))
+    assert await bench.store.latest_of_client("", "one") is not None
     opened = await bench.open()
     await bench.store.prune(bench.clock.now + 1)
+    assert await bench.store.latest_of_client("", "one") is None
     assert [session.session_id for session in await bench.store.sessions("", limit=10)] == [opened.session_id]
     assert await bench.store.prune(0) == 0
     said, _ = await bench.complete([user("a")])

@@ -288,7 +288,6 @@ async def test_what_has_no_effect_is_reported(http: httpx.AsyncClient) -> None:
     fields = {"user": "u", "include": [], "reasoning": {"effort": "low"}, "tools": [WEATHER | {"strict": True}]}
     response = await http.post(PATH, json={"input": "hi", **fields})
     assert set(response.headers["x-sessile-ignored"].split(", ")) == {
-        "user",
         "include",
         "reasoning.effort",
         "tools[0].strict",
