@@ -1,5 +1,5 @@
 """A pool on a GPU that is not there, under an engine whose model runs on the CPU: blocks go to and from the tiers
-through staging buffers, in pieces of three."""
+through staging buffers, in pieces of a few."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sessile.server.engine.steps import HostSteps
 from sessile.server.model.causal_lm import CausalLM
 from sessile.sessions.cache.prefix_cache import BlockCopy
 
-AT_ONCE = 3
+AT_ONCE = 5  # no whole number of the shared tier's entries
 
 
 class StreamedCache(KVCache):

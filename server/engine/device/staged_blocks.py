@@ -86,6 +86,7 @@ class StagedBlocks:
     @contextmanager
     def landing(self, blocks: Items[int]) -> Iterator[Landing]:
         """See ``PoolBlocks``."""
+        assert len(blocks) <= self.at_once
         buffer = self._in.take_or_make()
         try:
             yield _Staged(buffer, blocks)

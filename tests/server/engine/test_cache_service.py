@@ -381,7 +381,7 @@ def test_a_disk_that_hangs_while_it_writes_does_not_hold_a_suspend(
     engines.append(engine)
     engine.turn("one", prompt(100))
     lets_go = threading.Event()
-    disk = engine.core._cache.transfer.tiers._disk
+    disk = engine.core._cache.transfer.tiers.disk
     write = disk._namespace.segments.write
     monkeypatch.setattr(disk._namespace.segments, "write", lambda *args: (lets_go.wait(60.0), write(*args)))
     engine.turn("one", prompt(100, 2))

@@ -344,7 +344,7 @@ def test_a_load_that_waits_behind_another_is_late_by_its_own_deadline() -> None:
     for seed in (0, 1):
         engine.submit(prompt(150, seed))
     engine.run()
-    first, second = slow.deadlines
+    first, second = dict.fromkeys(slow.deadlines)  # of a load, in however many pieces
     assert abs(second - first) < 0.1, "both were planned at once"
     engine.core.close()
 
