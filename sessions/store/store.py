@@ -58,11 +58,26 @@ class SessionStore:
         self._copies = CopyThread(StoreCopies(folder))
         self._closed = False
 
+    @property
+    def failure(self) -> StoreError | None:
+        """Why no change can be made now; None: changes are taken. Asking also finds out when they are again."""
+        health = self._writer.database.health
+        if health.is_probe_due() and not self._closed:
+            self._writer.submit(lambda database: database.probe())
+        return health.failure
+
+    def require_writable(self) -> None:
+        """Raise at once what a change would raise at its end: StoreUnavailable, or StoreError for a damaged file."""
+        failure = self.failure
+        if failure is not None:
+            raise failure
+
     async def apply(self, change: Change) -> Session:
         """Make a change durable, all of it or nothing; returns the session as it stands afterwards.
 
         Raises:
             DuplicateRequest: its request id has an answer already; nothing was changed.
+            CapacityError: its tenant has as many open sessions as it may; nothing was changed.
         """
         return await to_the_end(self._changes.submit(change))
 
