@@ -267,6 +267,29 @@ def test_a_suspended_session_gives_its_blocks_back_and_comes_back_warm(engines: 
     assert (sources.device, sources.computed) == (202, 6)
 
 
+@pytest.mark.parametrize(("num_blocks", "prefetches"), [(64, True), (30, False)])
+def test_a_resume_loads_beside_turns_that_wait_where_there_is_room_for_all(
+    engines: list[Engine], num_blocks: int, prefetches: bool
+) -> None:
+    """A turn that has just come, and waits for the next step, does not stop it; one whose blocks it would take does."""
+    engine = Engine(num_blocks, host_blocks=64)
+    engines.append(engine)
+    engine.turn("one", prompt(200))
+    engine.ask(SuspendPath(owner="one", token_ids=engine.paths["one"]))
+    engine.submit("two", prompt(300, 5))
+    estimate = engine.ask(ResumePath(owner="one", token_ids=engine.paths["one"]))
+    assert estimate.tokens_by_tier["host"] == 202
+    assert estimate.prefetching is prefetches
+    steps = 0
+    while engine.core.has_work:
+        engine.step()
+        steps += 1
+        assert steps < 20000, "the engine wedged"
+    sources = engine.turn("one", prompt(5))
+    assert sources.computed < 20
+    assert (sources.device == 202) is prefetches
+
+
 def test_what_is_never_to_be_persisted_is_suspended_to_memory(engines: list[Engine], tmp_path: Path) -> None:
     engine = Engine(40, host_blocks=20, disk=tmp_path / "kv")
     engines.append(engine)
