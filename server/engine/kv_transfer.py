@@ -169,18 +169,18 @@ class KVTransfer:
 
     def demote(self, evicted: Evicted) -> Tier | None:
         """The tree is about to give up blocks. Returns the tier that they move on to; None: they do not, since they
-        were superseded, or are cheaper to compute again than to move."""
-        tier = self.tiers.first_local
+        were superseded, must not go there, or are cheaper to compute again than to move."""
+        tier = self.tiers.first_for(evicted.lifetime)
         if tier is None or evicted.superseded:
             return None
         probability = self.tiers.reuse_probability
         if not self.cost.worth_demoting(tier, len(evicted.blocks), evicted.start, probability):
             return None
-        keys, salt = list(evicted.content_keys), evicted.salt
+        keys, salt, lifetime = list(evicted.content_keys), evicted.salt, evicted.lifetime
 
         def store(start: int, blocks: list[Block]) -> None:
             for key, block in zip(keys[start:], blocks, strict=False):
-                self.tiers.demote(key, block, salt)
+                self.tiers.demote(key, block, salt, lifetime)
 
         self._pool.copy_out(evicted.blocks, store)
         return tier
@@ -211,6 +211,13 @@ class KVTransfer:
             for blocks in self._pool.read(block_ids[piece.start : piece.stop]):
                 self.tiers.persist_all(content_keys[start : start + len(blocks)], blocks, tenant)
                 start += len(blocks)
+
+    def keep_in_memory(self, content_keys: Items[bytes], block_ids: Items[int], tenant: str) -> None:
+        """As ``persist_all``, of a path that must not outlive the process."""
+        start = 0
+        for blocks in self._pool.read(block_ids):
+            self.tiers.keep_in_memory(content_keys[start : start + len(blocks)], blocks, tenant)
+            start += len(blocks)
 
     def counters(self) -> tuple[TierCounters, ...]:
         """Of each lower tier, for whoever looks at the engine."""

@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from ...sessions.manager.requests import Miss, Replay, TurnFinished
 from ..engine.messages import MissedTokens, TokensBySource
+from ..readiness import Persistence, ServerState
 
 FinishWord = Literal["stop", "length", "tool_calls"]
 
@@ -228,10 +229,15 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to ``GET /ready``: 200 when turns are taken, else 503 with the reason."""
+    """The answer to ``GET /ready``: 200 when turns are taken, else 503 with the reason.
+
+    ``persistence`` says why sessions, or their KV, are not kept on disk at the moment; empty where they are.
+    """
 
     ready: bool
+    state: ServerState
     reason: str
+    persistence: Persistence
 
 
 class ErrorDetail(msgspec.Struct, frozen=True, kw_only=True):

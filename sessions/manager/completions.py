@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
@@ -10,7 +11,7 @@ from functools import partial
 import msgspec
 
 from ...server.engine.messages import EngineReady
-from ..errors import ContextOverflow, RequestError
+from ..errors import ContextOverflow, RequestError, StoreUnavailable
 from ..keeping import NOTHING_SAID, Keeping
 from ..messages import Message, Role
 from ..session import EntryKind, NewEntry, Place, Session, tokens_in
@@ -38,6 +39,8 @@ from .transport_lines import neutralised
 from .turn import TurnResult, TurnRun
 from .turn_content import content_of_request
 from .turns import Turns, TurnTerms, computed_before
+
+logger = logging.getLogger(__name__)
 
 Publish = Callable[[Session, Happening], None]
 
@@ -117,7 +120,7 @@ class Completions:
                 error.field = error.field or _field(request)
                 raise
             validation.require_room(len(prompt.token_ids), request.sampling.max_tokens, engine, _field(request))
-            kept = prompt.key is not None and request.keep and self._keep
+            kept = prompt.key is not None and request.keep and self._keep and self._can_be_kept(request)
             turn = self._kept(request, keys, prompt) if kept else self._unkept(request, keys, prompt)
             async with aclosing(turn) as events:
                 async for event in events:
@@ -131,10 +134,22 @@ class Completions:
         keys = ConversationKeys(request.tenant, request.tools, request.template_arguments)
         return (await self._prompt(request, keys, engine)).token_ids
 
+    def _can_be_kept(self, request: CompletionRequest) -> bool:
+        """Whether the store takes changes. A client that named the session to go on in is refused instead."""
+        if request.session_id is not None:
+            self._store.require_writable()
+        return self._store.failure is None
+
     async def _unkept(
         self, request: CompletionRequest, keys: ConversationKeys, prompt: _Prompt
     ) -> AsyncGenerator[CompletionEvent, None]:
-        run = await self._run(request, prompt, TurnTerms(tools=request.tools, logged_tokens=prompt.logged_tokens))
+        terms = TurnTerms(
+            tools=request.tools,
+            logged_tokens=prompt.logged_tokens,
+            persist=self._care.persists_turns(None),
+            lifetime=self._care.lifetime(None),
+        )
+        run = await self._run(request, prompt, terms)
         self._turns.observer.asked(
             run.turn, prompt.conversation, request.client_session, partial(content_of_request, request)
         )
@@ -187,6 +202,7 @@ class Completions:
             tools=request.tools,
             logged_tokens=prompt.logged_tokens,
             persist=self._care.persists_turns(held.session),
+            lifetime=self._care.lifetime(held.session),
             owner=held.session.session_id,
         )
         run = await self._run(request, prompt, terms)
@@ -202,7 +218,16 @@ class Completions:
             held.is_ending()
         self._calls.remember(request.tenant, run.result.message)
         miss = self._turns.observer.miss_of(run.turn.turn_id)
-        yield await self._commit(request, keys, prompt, held, run.result, miss)
+        try:
+            yield await self._commit(request, keys, prompt, held, run.result, miss)
+        except StoreUnavailable as error:
+            if request.session_id is not None:
+                raise
+            logger.warning("a turn was answered and not kept: %s", error)
+            if prompt.key is not None:
+                self._remember(request, keys.after(prompt.key, run.result.message), prompt, run.result)
+            num_tokens = len(prompt.token_ids) + len(run.result.token_ids)
+            yield _finished(run.result, miss, await _replay_of(prompt), num_tokens=num_tokens)
 
     async def _run(self, request: CompletionRequest, prompt: _Prompt, terms: TurnTerms) -> TurnRun:
         bound = await self._turns.with_required_calls(prompt.token_ids, request, request.tools)

@@ -5,21 +5,23 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 from sqlite_utils import Database
 
-from ..errors import StoreError
+from ..errors import CapacityError, StoreError, StoreUnavailable
 from ..keeping import NOTHING_SAID, Keeping
 from ..session import Head, LogPart, NewEntry, Place, Session, SessionLog, SessionState, tokens_in, turns_in
-from . import conversations, rows
+from . import conversations, rows, tool_latencies
 from .conversations import StoredConversation, StoredResponse
-from .failures import store_errors
+from .failures import found_damage, store_errors
 from .files import OpenFiles
+from .health import StoreHealth
 from .rows import StoredAnswer, damaged
 from .schema import SCHEMA_VERSION, migrate
+from .tool_latencies import StoredLatency
 
 # Larger files are checked row by row as they are read. The table of sessions is always checked with its indexes: an
 # index that lost a row would make its session disappear without an error.
@@ -69,6 +71,17 @@ WHERE sessions.state = ? AND sessions.session_id != ? LIMIT ?
 """
 
 
+# How many sessions a tenant opened itself and has not closed; counted no further than a limit.
+_OPENED = """
+SELECT count(*) FROM (
+    SELECT 1 FROM sessions WHERE tenant = ? AND state = ?
+    AND NOT EXISTS (SELECT 1 FROM inferred_sessions WHERE inferred_sessions.session_id = sessions.session_id)
+    LIMIT ?
+)
+"""
+_SESSION_RETRY_S = 30.0  # when its owner closes a session is not known
+
+
 class DuplicateRequest(Exception):
     """The request id was answered before, by a change that was made in the meantime."""
 
@@ -84,6 +97,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     ``session`` was read: ``keep`` makes its next value from the one that holds now; only a new session brings its own.
     ``conversation_keys`` name what the session's log says afterwards, for clients that send all of it. ``inferred``: a
     new session belongs to such a client, which calls itself ``client`` (empty: it did not say).
+    A new session is refused if its tenant opened ``most_open`` (0: any number).
     """
 
     session: Session
@@ -94,6 +108,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     conversation_keys: tuple[bytes, ...] = ()
     inferred: bool = False
     client: str = ""
+    most_open: int = 0
 
 
 class SessionDatabase:
@@ -101,6 +116,7 @@ class SessionDatabase:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.health = StoreHealth(path.parent)
         self._files: OpenFiles | None = None
         with store_errors(path):
             uri = f"{path.resolve().as_uri()}?mode=rw"
@@ -114,9 +130,7 @@ class SessionDatabase:
         with store_errors(self._path):
             small = self._path.stat().st_size <= _FULL_CHECK_BYTES
             check = "PRAGMA integrity_check(3)" if small else "PRAGMA integrity_check(sessions)"
-            problems = [row[0] for row in self._database.execute(check)]
-            if problems != ["ok"]:
-                raise damaged("; ".join(problems))
+            self._require_sound(check)
             self._database.enable_wal()
             migrate(self._database)
             # Written each time, so that a file that can only be read fails here and not at the first turn.
@@ -136,7 +150,7 @@ class SessionDatabase:
         """Make changes durable with one write to the disk, each of them wholly or not at all.
 
         Returns for each the session as it stands afterwards, or why it was not made: DuplicateRequest if its request id
-        has an answer already, StoreError. No outcome depends on another change.
+        has an answer already, CapacityError if its tenant has as many sessions as it may, StoreError.
         """
         if len(changes) > 1:
             try:
@@ -148,10 +162,43 @@ class SessionDatabase:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        if self._files is not None:
-            self._files.require_in_place()
-        with store_errors(self._path), self._database.atomic():
-            yield
+        """All or nothing of what is done inside; how it ended is told to ``health``."""
+        try:
+            if self._files is not None:
+                self._files.require_in_place()
+            with store_errors(self._path), self._database.atomic():
+                yield
+        except StoreUnavailable as error:
+            self.health.failed(error)
+            raise
+        except StoreError as error:
+            if found_damage(error):
+                self.health.damaged(error)
+            raise
+        self.health.succeeded()
+
+    def probe(self) -> None:
+        """Write something that changes nothing: ``health`` hears whether that can be done. A file that was found
+        damaged is checked first."""
+        try:
+            if self.health.is_damaged:
+                self._require_sound("PRAGMA integrity_check(3)")
+                self.health.found_sound()
+            self.health.require_room()
+        except StoreUnavailable as error:
+            self.health.failed(error)
+            return
+        except StoreError as error:
+            self.health.damaged(error)
+            return
+        with suppress(StoreError), self._transaction():
+            self._database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    def _require_sound(self, check: str) -> None:
+        with store_errors(self._path):
+            problems = [row[0] for row in self._database.execute(check)]
+        if problems != ["ok"]:
+            raise damaged("; ".join(problems))
 
     def _outcome(
         self,
@@ -177,12 +224,26 @@ class SessionDatabase:
         for key in change.conversation_keys:
             self._write_conversation(session, key)
         if change.base_version == 0:
+            if change.most_open:
+                self._require_room_for_session(session.tenant, change.most_open)
             self._write_origin(change)
             self._database.table("sessions").insert(row)
             self._write_keeping(session.session_id, NOTHING_SAID, session.keeping)
             return session
         self._replace_session(row, change.base_version)
         return msgspec.structs.replace(session, keeping=self._keep(session.session_id, change.keep))
+
+    def _require_room_for_session(self, tenant: str, most: int) -> None:
+        """Conversations of clients that know no session do not count: they are forgotten by their age."""
+        parameters = [tenant, SessionState.OPEN.value, most]
+        (open_now,) = self._database.execute(_OPENED, parameters).fetchone()
+        if open_now >= most:
+            raise CapacityError(
+                f"this tenant has {open_now} open sessions, and may have {most}",
+                field="tenant",
+                remedy="close one, then try again",
+                retry_after_s=_SESSION_RETRY_S,
+            )
 
     def _insert_answer(self, answer: StoredAnswer) -> None:
         if self.answer(answer.scope, answer.request_id) is not None:
@@ -378,13 +439,23 @@ class SessionDatabase:
         with self._transaction():
             return conversations.delete_response(self._database, tenant, response_id)
 
+    def write_tool_latencies(self, latencies: Sequence[StoredLatency]) -> None:
+        """Keep how long tools took, in the place of what was kept of the same ones."""
+        with self._transaction():
+            tool_latencies.write(self._database, latencies)
+
+    def tool_latencies(self) -> list[StoredLatency]:
+        """How long tools took, the one that was used longest ago first."""
+        with store_errors(self._path):
+            return tool_latencies.read(self._database)
+
     def prune(self, before: float, now: float) -> int:
         """Forget sessions closed, answers given and conversations used before that time, responses whose time is over
-        ``now``, and all entries that nothing reaches.
+        ``now``, latencies beyond their bound, and all entries that nothing reaches.
 
         Returns the number of entries deleted.
         """
-        with store_errors(self._path), self._database.atomic():
+        with self._transaction():
             closed = "state = ? AND updated_at < ?"
             parameters = [SessionState.CLOSED.value, before]
             self._database.execute(
@@ -398,6 +469,7 @@ class SessionDatabase:
             self._database.table("sessions").delete_where(closed, parameters)
             self._database.table("answers").delete_where("created_at < ?", [before])
             conversations.prune(self._database, before, now)
+            tool_latencies.prune(self._database)
             self._database.execute(
                 "DELETE FROM session_clients WHERE session_id NOT IN (SELECT session_id FROM sessions)"
             )

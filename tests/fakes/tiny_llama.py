@@ -37,7 +37,7 @@ CONFIG = {
 }
 
 
-def make_tiny_llama(folder: Path) -> Path:
+def make_tiny_llama(folder: Path, *, vocab_size: int = VOCAB, max_position: int = 2048) -> Path:
     """Write ``config.json`` and ``model.safetensors`` of the same random model each time."""
     generator = torch.Generator().manual_seed(11)
 
@@ -45,9 +45,9 @@ def make_tiny_llama(folder: Path) -> Path:
         return torch.randn(*shape, generator=generator) / shape[-1] ** 0.5
 
     tensors = {
-        "model.embed_tokens.weight": random(VOCAB, HIDDEN) * 8,
+        "model.embed_tokens.weight": random(vocab_size, HIDDEN) * 8,
         "model.norm.weight": torch.ones(HIDDEN),
-        "lm_head.weight": random(VOCAB, HIDDEN) * 4,
+        "lm_head.weight": random(vocab_size, HIDDEN) * 4,
     }
     for layer in range(LAYERS):
         prefix = f"model.layers.{layer}"
@@ -62,7 +62,8 @@ def make_tiny_llama(folder: Path) -> Path:
             f"{prefix}.mlp.up_proj.weight": random(INTERMEDIATE, HIDDEN),
             f"{prefix}.mlp.down_proj.weight": random(HIDDEN, INTERMEDIATE),
         }
+    sizes = {**CONFIG, "vocab_size": vocab_size, "max_position_embeddings": max_position}
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(CONFIG))
+    (folder / "config.json").write_text(json.dumps(sizes))
     return folder

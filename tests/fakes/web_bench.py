@@ -15,10 +15,12 @@ import uvicorn
 from manager_bench import Bench
 from open_gate import open_gate
 
+from sessile.server.engine.cache_messages import CacheView
 from sessile.server.engine.client import EngineState
 from sessile.server.engine.messages import EngineReady, EngineStats
 from sessile.server.identity.gate import Gate
 from sessile.server.observe.observatory import Observatory
+from sessile.server.readiness import readiness
 from sessile.server.text.answer_format import TextConfig, ToolFormat
 from sessile.server.web.application import create_app
 from sessile.server.web.batches_api.line_runner import LineRunner
@@ -43,6 +45,9 @@ class _Engine:
     state: EngineState = EngineState.READY
     stats: EngineStats = field(default_factory=EngineStats)
 
+    async def describe_cache(self, most_nodes: int) -> CacheView:
+        return CacheView(nodes=(), tree_blocks=0, pinned_blocks=0, block_bytes=1, break_even_tokens={})
+
 
 @dataclass
 class WebBench:
@@ -51,6 +56,7 @@ class WebBench:
     folder: Path
     text: TextConfig = HERMES
     gate: Gate = field(default_factory=open_gate)
+    http: HttpConfig = field(default_factory=HttpConfig)
     batches_config: BatchesConfig = field(default_factory=BatchesConfig)
 
     def start(self) -> None:
@@ -75,7 +81,13 @@ class WebBench:
         bench.start()
         bench.manager.shutdown()
         bench.manager = SessionManager(
-            bench.store, bench.engine, bench.tokenizer, bench.template, clock=bench.clock, text_config=self.text
+            bench.store,
+            bench.engine,
+            bench.tokenizer,
+            bench.template,
+            clock=bench.clock,
+            steady=bench.clock,
+            text_config=self.text,
         )
         engine: Any = _Engine(bench)
         self._batch_store = BatchStore(self.folder, self.batches_config)
@@ -86,10 +98,11 @@ class WebBench:
             batches=self.batches,
             engine=engine,
             token_bytes=bench.tokenizer.token_bytes,
-            served=ServedName("scripted", frozenset({"m"})),
-            http=HttpConfig(),
+            served=ServedName("scripted", frozenset({"m", "default"})),
+            http=self.http,
             gate=self.gate,
             check_admission=lambda: None,
+            readiness=lambda: readiness(engine, lambda: None, lambda: bench.store.failure),
             version="1",
             started_at=0.0,
             observatory=self.observatory,

@@ -129,7 +129,13 @@ async def test_what_is_not_to_be_kept_is_not(bench: Bench) -> None:
 async def test_a_server_that_keeps_no_conversations(bench: Bench) -> None:
     bench.manager.shutdown()
     bench.manager = SessionManager(
-        bench.store, bench.engine, bench.tokenizer, bench.template, clock=bench.clock, keep_conversations=False
+        bench.store,
+        bench.engine,
+        bench.tokenizer,
+        bench.template,
+        clock=bench.clock,
+        steady=bench.clock,
+        keep_conversations=False,
     )
     said, one = await bench.complete([user("a")])
     _, two = await bench.complete([user("a"), assistant(said), user("b")])
