@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 import torch
 from checksum_model import VOCAB, ChecksumModel, continuation
-from staged_pool import staged_pools
 from hypothesis import given
 from hypothesis import settings as tried
 from hypothesis import strategies as st
+from staged_pool import staged_pools
 
 from sessile.server.engine.cache_messages import (
     CacheCall,
