@@ -45,6 +45,7 @@ class EngineCache:
     ) -> None:
         self.block_size = config.block_size
         self._tiers = tiers
+        self._blocks = parts.blocks
         kv_cache = parts.kv_cache
         fingerprint = kv_fingerprint(kv_cache.layout, weights, arithmetic_of(kv_cache.pool.device))
         self.transfer: KVTransfer | None = None
@@ -107,6 +108,8 @@ class EngineCache:
         if self.transfer is not None and self._tiers is not None:
             self._tiers.keep(self.transfer.cost.calibration())
             self.transfer.close()
+        else:
+            self._blocks.close()
 
     # -- what the parts tell --------------------------------------------------------------------------------------
 
