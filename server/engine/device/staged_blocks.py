@@ -54,7 +54,7 @@ class StagedBlocks:
 
     def __init__(self, kv_cache: KVCache, device: DeviceInterface, staging_bytes: int = STAGING_BYTES) -> None:
         self.block_bytes = kv_cache.layout.block_bytes
-        self.at_once = max(1, staging_bytes // self.block_bytes)
+        self.at_once = max(1, min(staging_bytes // self.block_bytes, kv_cache.num_blocks))
 
         def make() -> StagingBuffer:
             return StagingBuffer(kv_cache, device, self.at_once)
