@@ -2,7 +2,8 @@
 
 ``python -m sessile.server.engine.bench_tiers [TRACES]`` prints the whole table: the tiers alone against plain copies
 (``sessions.cache.bench``), then this, then, where a folder of traces is named, the share of recorded prompts that a
-small pool computes (``sessions.cache.bench_replay``). Run it on a quiet machine.
+small pool computes (``sessions.cache.bench_replay``). Run it on a quiet machine. What such a pool does to streams takes
+minutes: ``bench_working_set``.
 """
 
 from __future__ import annotations
