@@ -43,7 +43,7 @@ pytestmark = [
 CHAT_FIELDS = {field.encode_name for field in msgspec.structs.fields(ChatBody)}
 MESSAGES_FIELDS = {field.encode_name for field in msgspec.structs.fields(MessagesBody)}
 SHORT = {"max_tokens": 4}
-FLAGS = ("--dtype", "float32", "--threads", "1", "--kv-memory-bytes", "96MiB", "--reasoning-parser", "none")
+FLAGS = ("--dtype", "bfloat16", "--threads", "1", "--kv-memory-bytes", "96MiB", "--reasoning-parser", "none")
 
 
 @dataclass(frozen=True)
