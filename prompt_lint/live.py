@@ -9,7 +9,7 @@ from .breaks import scope_between
 from .causes import Causes, Loss
 from .findings import Finding
 from .fleet_pass import fleet_break
-from .lineage import Entry, LineageIndex, Match
+from .lineage import Entry, ForgettingIndex, Match
 from .pairs import Judgement, PairJudge
 from .prices import DEFAULT_PRICES
 from .profiles import PROFILES, CacheProfile
@@ -45,7 +45,7 @@ class LiveDiagnosis:
     ) -> None:
         reading = reading if reading is not None else PromptReading()
         self._profile: CacheProfile = PROFILES[profile]
-        self._index = LineageIndex(kept_chars=kept_chars, kept_entries=kept_requests)
+        self._index = ForgettingIndex(kept_chars=kept_chars, kept_entries=kept_requests)
         self._judge = PairJudge(reading.template, reading.bos_token_id, reading.decode)
         self._count = 0
 
