@@ -113,6 +113,11 @@ class LineageIndex:
         return self._lineages
 
     @property
+    def kept_chars(self) -> int:
+        """Characters of the requests that are remembered."""
+        return self._chars
+
+    @property
     def has_requests(self) -> bool:
         """True once a request was added."""
         return self._lineages > 0
@@ -185,19 +190,30 @@ class LineageIndex:
         ):
             _, entry = self._recent.popitem(last=False)
             self._chars -= entry.prompt.total_chars
+            self._unchain(entry)
             kept = self._by_session.get(entry.prompt.request.session, [])
             if entry in kept:
                 kept.remove(entry)
             if not kept:
                 self._by_session.pop(entry.prompt.request.session, None)
-            self._let_go(entry)
         while len(self._chains) > _CHAIN_LIMIT:
             self._chains.popitem(last=False)
         while len(self._talks) > _CHAIN_LIMIT:
             self._talks.popitem(last=False)
 
-    def _let_go(self, entry: Entry) -> None:
-        """An entry is recent no longer. Here its chains stay: in a file, a prefix is found however old it is."""
+    def _unchain(self, entry: Entry) -> None:
+        """Let go of what only this entry was the latest to have; nothing else may keep its text in memory."""
+        chain = _root(entry.prompt)
+        for unit in entry.prompt.units:
+            chain = hash((chain, unit.digest))
+            if self._chains.get(chain) is entry:
+                del self._chains[chain]
+        talk = 0
+        for unit in entry.prompt.conversation:
+            talk = hash((talk, unit.digest))
+            key = entry.prompt.request.session, talk
+            if self._talks.get(key) is entry:
+                del self._talks[key]
 
     def _longest_prefix(self, prompt: Prompt) -> tuple[Entry | None, int]:
         chain, common = _root(prompt), 0
@@ -273,25 +289,6 @@ class LineageIndex:
     def _alike_text(self, prompt: Prompt, candidates: list[Entry]) -> Entry | None:
         best = max(candidates, key=lambda entry: _line_overlap(prompt, entry))
         return best if _line_overlap(prompt, best) >= _ALIKE else None
-
-
-class ForgettingIndex(LineageIndex):
-    """For requests that never end: whatever is evicted is freed, so that ``kept_chars`` and ``kept_entries`` bound the
-    memory. What only evicted requests had in common with a new one is not found."""
-
-    def _let_go(self, entry: Entry) -> None:
-        """Forget the chains that lead to an entry and to none after it."""
-        prompt = entry.prompt
-        chain = _root(prompt)
-        for unit in prompt.units:
-            chain = hash((chain, unit.digest))
-            if self._chains.get(chain) is entry:
-                del self._chains[chain]
-        talk = 0
-        for unit in prompt.conversation:
-            talk = hash((talk, unit.digest))
-            if self._talks.get((prompt.request.session, talk)) is entry:
-                del self._talks[prompt.request.session, talk]
 
 
 def _root(prompt: Prompt) -> int:

@@ -9,7 +9,7 @@ from .breaks import scope_between
 from .causes import Causes, Loss
 from .findings import Finding
 from .fleet_pass import fleet_break
-from .lineage import Entry, ForgettingIndex, Match
+from .lineage import Entry, LineageIndex, Match
 from .pairs import Judgement, PairJudge
 from .prices import DEFAULT_PRICES
 from .profiles import PROFILES, CacheProfile
@@ -45,7 +45,7 @@ class LiveDiagnosis:
     ) -> None:
         reading = reading if reading is not None else PromptReading()
         self._profile: CacheProfile = PROFILES[profile]
-        self._index = ForgettingIndex(kept_chars=kept_chars, kept_entries=kept_requests)
+        self._index = LineageIndex(kept_chars=kept_chars, kept_entries=kept_requests)
         self._judge = PairJudge(reading.template, reading.bos_token_id, reading.decode)
         self._count = 0
 
@@ -61,6 +61,11 @@ class LiveDiagnosis:
         parent = match.parent if found is None or found[1].verdict.rule != "PL406" else None
         self._index.add(prompt, parent)
         return None if found is None else _finding(found[0], prompt, found[1])
+
+    @property
+    def kept_chars(self) -> int:
+        """Characters of the requests that are remembered."""
+        return self._index.kept_chars
 
     def _side_call(self, prompt: Prompt, match: Match) -> tuple[Entry, Judgement] | None:
         return side_call(prompt, self._index.recent(prompt.request.session), match.cached_chars)

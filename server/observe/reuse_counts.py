@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from operator import add, sub
 from typing import Generic, TypeVar
 
 import msgspec
@@ -13,10 +15,11 @@ from ..engine.messages import AdmittedTurn, MissedTokens, TokensBySource
 
 WINDOWS_S = {"1m": 60.0, "5m": 300.0, "1h": 3600.0}
 SLOT_S = 5.0
-_TENANT_SLOT_S = 20.0  # there are many of them
+_COARSE_SLOT_S = 20.0  # of tenants, models and sessions: there are many of them
 HISTORY_SLOTS = 60  # that charts show
 MAX_TENANTS = 256
 MAX_SESSIONS = 10_000
+MAX_WINDOWED_SESSIONS = 2_000  # those that ran last have windows too, not only the sum since the start
 _Counted = TypeVar("_Counted")
 
 
@@ -47,6 +50,7 @@ NOTHING = ReuseCounts()
 _PLAIN = ("turns", "prompt_tokens", "cached_tokens", "reusable_tokens")
 _SOURCES = TokensBySource.__struct_fields__
 _CAUSES = MissedTokens.__struct_fields__
+_NUMBERS = len(_PLAIN) + len(_SOURCES) + len(_CAUSES)
 
 
 def counts_of(turn: AdmittedTurn) -> ReuseCounts:
@@ -111,28 +115,25 @@ class WindowedCounts:
 
 
 class _Sum:
-    """Counts that are added to in place."""
+    """Counts that are added to in place, in 200 bytes."""
 
     __slots__ = ("_values",)
 
     def __init__(self) -> None:
-        self._values = [0] * (len(_PLAIN) + len(_SOURCES) + len(_CAUSES))
+        self._values = array("q", bytes(8 * _NUMBERS))
 
     @classmethod
     def of(cls, counts: ReuseCounts) -> _Sum:
         made = cls()
-        made._values = [
-            *(getattr(counts, name) for name in _PLAIN),
-            *(getattr(counts.by_source, name) for name in _SOURCES),
-            *(getattr(counts.missed, name) for name in _CAUSES),
-        ]
+        parts = ((counts, _PLAIN), (counts.by_source, _SOURCES), (counts.missed, _CAUSES))
+        made._values = array("q", [getattr(part, name) for part, names in parts for name in names])
         return made
 
     def add(self, other: _Sum) -> None:
-        self._values = [mine + theirs for mine, theirs in zip(self._values, other._values, strict=True)]
+        self._values = array("q", map(add, self._values, other._values))
 
     def subtract(self, other: _Sum) -> None:
-        self._values = [mine - theirs for mine, theirs in zip(self._values, other._values, strict=True)]
+        self._values = array("q", map(sub, self._values, other._values))
 
     def counts(self) -> ReuseCounts:
         values = iter(self._values)
@@ -144,11 +145,14 @@ class _Sum:
 
 
 class LatestByName(Generic[_Counted]):
-    """A bounded table: what was used least recently makes room, and is counted."""
+    """A bounded table: what was used least recently makes room, and is counted. ``on_drop`` is told of it."""
 
-    def __init__(self, most: int, make: Callable[[], _Counted]) -> None:
+    def __init__(
+        self, most: int, make: Callable[[], _Counted], on_drop: Callable[[_Counted], None] | None = None
+    ) -> None:
         self._most = most
         self._make = make
+        self._on_drop = on_drop
         self._items: OrderedDict[str, _Counted] = OrderedDict()
         self.num_dropped = 0
 
@@ -158,8 +162,10 @@ class LatestByName(Generic[_Counted]):
             self._items[name] = self._make()
         self._items.move_to_end(name)
         if len(self._items) > self._most:
-            self._items.popitem(last=False)
+            _, dropped = self._items.popitem(last=False)
             self.num_dropped += 1
+            if self._on_drop is not None:
+                self._on_drop(dropped)
         return self._items[name]
 
     def __len__(self) -> int:
@@ -178,9 +184,20 @@ class LatestByName(Generic[_Counted]):
 class SessionCounts:
     """Counts of one session since the start, and whose it is."""
 
+    __slots__ = ("_sum", "tenant")
+
     def __init__(self) -> None:
         self.tenant = ""
-        self.counts = NOTHING
+        self._sum = _Sum()
+
+    @property
+    def counts(self) -> ReuseCounts:
+        """Of all its turns since the server's start."""
+        return self._sum.counts()
+
+    def add(self, counts: ReuseCounts) -> None:
+        """One more turn."""
+        self._sum.add(_Sum.of(counts))
 
 
 class ReuseTable:
@@ -189,9 +206,10 @@ class ReuseTable:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.total = WindowedCounts()
-        self.tenants = LatestByName(MAX_TENANTS, lambda: WindowedCounts(_TENANT_SLOT_S))
-        self.models = LatestByName(MAX_TENANTS, lambda: WindowedCounts(_TENANT_SLOT_S))
+        self.tenants = LatestByName(MAX_TENANTS, lambda: WindowedCounts(_COARSE_SLOT_S))
+        self.models = LatestByName(MAX_TENANTS, lambda: WindowedCounts(_COARSE_SLOT_S))
         self.sessions = LatestByName(MAX_SESSIONS, SessionCounts)
+        self._recent_sessions = LatestByName(MAX_WINDOWED_SESSIONS, lambda: WindowedCounts(_COARSE_SLOT_S))
 
     def add(self, turn: AdmittedTurn, tenant: str, session: str, model: str) -> None:
         """Count a turn that was admitted now. ``session`` empty: it is of none."""
@@ -202,4 +220,18 @@ class ReuseTable:
         if session:
             of_session = self.sessions[session]
             of_session.tenant = tenant
-            of_session.counts = of_session.counts.plus(counts)
+            of_session.add(counts)
+            self._recent_sessions[session].add(counts, now)
+
+    def latest_sessions(self, most: int, tenant: str | None = None) -> list[tuple[str, SessionCounts]]:
+        """The ``most`` sessions that ran last, the latest first; of one tenant alone where one is named."""
+        known = self.sessions.latest(most if tenant is None else len(self.sessions))
+        return [(name, of) for name, of in known if tenant in (None, of.tenant)][:most]
+
+    def session_windows(self, session: str) -> dict[str, ReuseCounts]:
+        """A session's counts by window. One that ran too long ago to be known has nothing in its windows."""
+        of_session, recent = self.sessions.get(session), self._recent_sessions.get(session)
+        if of_session is None:
+            return {}
+        windows = dict.fromkeys(WINDOWS_S, NOTHING) if recent is None else recent.windows(self._clock())
+        return {**windows, "start": of_session.counts}

@@ -90,10 +90,14 @@ class TurnEndpoint(Generic[Body]):
     ) -> Response:
         parts, writer = self._parts, self._kind.writer
         meter = self._metrics.start_turn(self._kind.name)
+        ping_s = parts.http.ping_s
         if count > 1:
-            events = [parts.turns.complete(of_choice(turn, index)) for index in range(count)]
+            events = merged([parts.turns.complete(of_choice(turn, index)) for index in range(count)])
             writers = [writer(head, parts.token_bytes, index) for index in range(count)]
-            several = StreamedChoices if stream else WholeChoices
-            return several(merged(events), writers, meter, headers)
-        kind = StreamedTurn if stream else WholeTurn
-        return kind(parts.turns.complete(turn), writer(head, parts.token_bytes), meter, headers)
+            if stream:
+                return StreamedChoices(events, writers, meter, headers, ping_s)
+            return WholeChoices(events, writers, meter, headers)
+        turn_events, written = parts.turns.complete(turn), writer(head, parts.token_bytes)
+        if stream:
+            return StreamedTurn(turn_events, written, meter, headers, ping_s)
+        return WholeTurn(turn_events, written, meter, headers)

@@ -18,7 +18,7 @@ from ..session import EntryKind, NewEntry, Place, Session, tokens_in
 from ..store import Change, SessionStore
 from . import validation
 from .conversations import Conversations, Held, Names, Origin
-from .events import Happening, TurnStarted, failure_of
+from .events import Happening, Missed, TurnStarted, failure_of
 from .kv_care import KvCare
 from .ports import Clock
 from .replay import ConversationKeys, Key, RecordedCalls, ReplayMemory, client_key, place_key
@@ -143,7 +143,13 @@ class Completions:
     async def _unkept(
         self, request: CompletionRequest, keys: ConversationKeys, prompt: _Prompt
     ) -> AsyncGenerator[CompletionEvent, None]:
-        run = await self._run(request, prompt, TurnTerms(tools=request.tools, logged_tokens=prompt.logged_tokens))
+        terms = TurnTerms(
+            tools=request.tools,
+            logged_tokens=prompt.logged_tokens,
+            persist=self._care.persists_turns(None),
+            lifetime=self._care.lifetime(None),
+        )
+        run = await self._run(request, prompt, terms)
         self._turns.observer.asked(
             run.turn, prompt.conversation, request.client_session, partial(content_of_request, request)
         )
@@ -196,6 +202,7 @@ class Completions:
             tools=request.tools,
             logged_tokens=prompt.logged_tokens,
             persist=self._care.persists_turns(held.session),
+            lifetime=self._care.lifetime(held.session),
             owner=held.session.session_id,
         )
         run = await self._run(request, prompt, terms)
@@ -274,6 +281,8 @@ class Completions:
             conversation=ConversationEnd(key=key, session_id=committed.session_id, place=committed.place),
         )
         self._publish(committed, finished)
+        if miss is not None:
+            self._publish(committed, Missed(miss=miss))
         return finished
 
     async def _prompt(self, request: CompletionRequest, keys: ConversationKeys, engine: EngineReady) -> _Prompt:

@@ -104,6 +104,7 @@ class SessionTurns:
         return TurnTerms(
             tools=session.tools,
             persist=self._care.persists_turns(session),
+            lifetime=self._care.lifetime(session),
             deadline_s=request.deadline_s,
             expected_token_ids=await self._turns.expected_tokens(expected),
             logged_tokens=prompt.logged_tokens,

@@ -83,7 +83,7 @@ async def kill_three_times(server: ServerProcess, conversation: Conversation, rn
 async def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     seed = random.randrange(10**6)
     print(f"seed {seed}")
-    model = make_tiny_llama(tmp_path / "model", SMALL)
+    model = make_tiny_llama(tmp_path / "model", SMALL, max_position=8192)
     write_byte_tokenizer(model)
     flags = ("--model", str(model), "--kv-memory-bytes", "64MiB", "--host-memory-bytes", "0")
     with ServerProcess(tmp_path / "data", *flags) as server:

@@ -64,7 +64,7 @@ async def test_the_next_turn_is_the_same_and_the_session_comes_from_disk(tmp_pat
     """LMCache #562, #1175, #1788, #2136: KV on SSD was written again after each restart."""
     seed = random.randrange(10**6)
     print(f"seed {seed}")
-    model = make_tiny_llama(tmp_path / "model", SMALL)
+    model = make_tiny_llama(tmp_path / "model", SMALL, max_position=8192)
     write_byte_tokenizer(model)
     with ServerProcess(tmp_path / "calm", "--model", str(model), *MEMORY) as server:
         calm = await play(server, None)

@@ -48,27 +48,26 @@ class Shape:
     kv_heads: int = KV_HEADS
     head_dim: int = HEAD_DIM
     intermediate: int = INTERMEDIATE
-    context: int = 2048
 
     def config(self) -> dict[str, object]:
         """As in ``config.json``."""
-        return CONFIG | {
+        return {
+            **CONFIG,
             "hidden_size": self.hidden,
             "intermediate_size": self.intermediate,
             "num_hidden_layers": self.layers,
             "num_attention_heads": self.heads,
             "num_key_value_heads": self.kv_heads,
             "head_dim": self.head_dim,
-            "max_position_embeddings": self.context,
         }
 
 
 TINY = Shape()
 # Starts as quickly as the tiny one, and takes as long for a token as a disk for a block: its KV is worth reading.
-SMALL = Shape(hidden=256, layers=6, heads=8, kv_heads=4, head_dim=32, intermediate=768, context=8192)
+SMALL = Shape(hidden=256, layers=6, heads=8, kv_heads=4, head_dim=32, intermediate=768)
 
 
-def make_tiny_llama(folder: Path, shape: Shape = TINY) -> Path:
+def make_tiny_llama(folder: Path, shape: Shape = TINY, *, vocab_size: int = VOCAB, max_position: int = 2048) -> Path:
     """Write ``config.json`` and ``model.safetensors`` of the same random model each time."""
     generator = torch.Generator().manual_seed(11)
 
@@ -77,9 +76,9 @@ def make_tiny_llama(folder: Path, shape: Shape = TINY) -> Path:
 
     hidden, queries, keys = shape.hidden, shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     tensors = {
-        "model.embed_tokens.weight": random(VOCAB, hidden) * 8,
+        "model.embed_tokens.weight": random(vocab_size, hidden) * 8,
         "model.norm.weight": torch.ones(hidden),
-        "lm_head.weight": random(VOCAB, hidden) * 4,
+        "lm_head.weight": random(vocab_size, hidden) * 4,
     }
     for layer in range(shape.layers):
         prefix = f"model.layers.{layer}"
@@ -94,7 +93,8 @@ def make_tiny_llama(folder: Path, shape: Shape = TINY) -> Path:
             f"{prefix}.mlp.up_proj.weight": random(shape.intermediate, hidden),
             f"{prefix}.mlp.down_proj.weight": random(hidden, shape.intermediate),
         }
+    sizes = {**shape.config(), "vocab_size": vocab_size, "max_position_embeddings": max_position}
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(shape.config()))
+    (folder / "config.json").write_text(json.dumps(sizes))
     return folder

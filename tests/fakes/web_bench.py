@@ -15,6 +15,7 @@ import uvicorn
 from manager_bench import Bench
 from open_gate import open_gate
 
+from sessile.server.engine.cache_messages import CacheView
 from sessile.server.engine.client import EngineState
 from sessile.server.engine.messages import EngineReady, EngineStats
 from sessile.server.identity.gate import Gate
@@ -44,6 +45,9 @@ class _Engine:
     state: EngineState = EngineState.READY
     stats: EngineStats = field(default_factory=EngineStats)
 
+    async def describe_cache(self, most_nodes: int) -> CacheView:
+        return CacheView(nodes=(), tree_blocks=0, pinned_blocks=0, block_bytes=1, break_even_tokens={})
+
 
 @dataclass
 class WebBench:
@@ -52,6 +56,7 @@ class WebBench:
     folder: Path
     text: TextConfig = HERMES
     gate: Gate = field(default_factory=open_gate)
+    http: HttpConfig = field(default_factory=HttpConfig)
     batches_config: BatchesConfig = field(default_factory=BatchesConfig)
 
     def start(self) -> None:
@@ -93,8 +98,8 @@ class WebBench:
             batches=self.batches,
             engine=engine,
             token_bytes=bench.tokenizer.token_bytes,
-            served=ServedName("scripted", frozenset({"m"})),
-            http=HttpConfig(),
+            served=ServedName("scripted", frozenset({"m", "default"})),
+            http=self.http,
             gate=self.gate,
             check_admission=lambda: None,
             readiness=lambda: readiness(engine, lambda: None, lambda: bench.store.failure),

@@ -226,11 +226,14 @@ class Scheduler:
 
     def load_ahead(self, sequence: Sequence) -> BlockLoad | None:
         """Let a sequence load what the lower tiers have of it, and then end: it takes no part in steps. None: there is
-        nothing to load, or no room that others do not need."""
+        nothing to load, or no room that others do not need: those that run, to go on, and those that wait, to start."""
         busy = len(self._running) + len(self._loading)
-        if not self._has_a_place or len(self._waiting):
+        if busy + len(self._waiting) >= self._config.max_sequences:
             return None
-        load = self._blocks.take_ahead(sequence, SPARE_BLOCKS_A_TURN * (busy + 1))
+        spare = SPARE_BLOCKS_A_TURN * (busy + 1) + sum(
+            self._cache.blocks_for(each.num_tokens) for each in self._waiting
+        )
+        load = self._blocks.take_ahead(sequence, spare)
         if load is None:
             return None
         sequence.state, sequence.finish_reason = SequenceState.LOADING, FinishReason.LENGTH

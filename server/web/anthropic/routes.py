@@ -50,9 +50,10 @@ def messages_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
         headers = {"request-id": request_id, "x-sessile-model": head.model, **neutralised_header(turn)}
         if ignored := _ignored(request, ignored_fields(body)):
             headers["x-sessile-ignored"] = ", ".join(ignored)
-        kind = StreamedTurn if body.stream else WholeTurn
-        meter = metrics.start_turn("messages")
-        return kind(parts.turns.complete(turn), MessageWriter(head), meter, headers)
+        events, writer, meter = parts.turns.complete(turn), MessageWriter(head), metrics.start_turn("messages")
+        if body.stream:
+            return StreamedTurn(events, writer, meter, headers, parts.http.ping_s)
+        return WholeTurn(events, writer, meter, headers)
 
     @router.post(
         f"{PATH}/count_tokens",

@@ -181,8 +181,10 @@ class ResponsesEndpoint:
         head = _head(body, turn, parts.served.name)
         headers = {**self.headers(body), "x-request-id": head.id, **neutralised_header(turn)}
         writer = ResponseWriter(head)
-        kind = StreamedTurn if body.stream else WholeTurn
-        return kind(self._stored(turn, body, writer), writer, self._metrics.start_turn("responses"), headers)
+        events, meter = self._stored(turn, body, writer), self._metrics.start_turn("responses")
+        if body.stream:
+            return StreamedTurn(events, writer, meter, headers, parts.http.ping_s)
+        return WholeTurn(events, writer, meter, headers)
 
     def headers(self, body: ResponsesBody) -> dict[str, str]:
         """What every answer says."""
