@@ -119,6 +119,7 @@ def cold(model: LoadedModel) -> tuple[list[int], list[int], np.ndarray, np.ndarr
 
 @pytest.mark.parametrize("way", ["host", "disk", "restart", "export"])
 def test_kv_and_logits_are_the_same_bits_after_a_round_trip(model: LoadedModel, tmp_path: Path, cold, way: str) -> None:
+    """vLLM #40896, #5543, #42699: greedy output differed between cold and warm."""
     said, said_then, kv, logits = cold
     engine = Engine(
         model, host=2**20 if way in ("host", "export") else 0, disk=None if way == "host" else tmp_path / "kv"
