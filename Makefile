@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo serve test soak check lint types bench bench-kernels proto wheel clean
+.PHONY: help setup demo serve test explore soak check lint types bench bench-kernels proto wheel clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ -/'
@@ -30,8 +30,11 @@ demo: $(STAMP) ## start the server on the embedded model and run a real agent se
 serve: $(STAMP) ## start the server on the embedded model
 	$(BIN)/sessile serve
 
-test: $(STAMP) ## run all tests
-	$(BIN)/python -m pytest
+test: $(STAMP) ## run all tests, two files at a time
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(TEST_FLAGS)
+
+explore: $(STAMP) ## run the property tests on examples that nobody has seen yet
+	$(BIN)/python -m pytest -m hypothesis --hypothesis-profile=explore --durations=0 --durations-min=60 $(EXPLORE_FLAGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from ..sessions.batches.config import BatchesConfig
 from ..sessions.errors import ConfigError
 from ..sessions.keeping import Persistence, PersistencePolicy
 from .engine.engine_config import EngineConfig
@@ -130,6 +131,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     text: Annotated[TextConfig, Meta(extra={"prefix": ""})] = msgspec.field(default_factory=TextConfig)
     sessions: SessionsConfig = msgspec.field(default_factory=SessionsConfig)
     http: HttpConfig = msgspec.field(default_factory=HttpConfig)
+    batches: BatchesConfig = msgspec.field(default_factory=BatchesConfig)
     grpc: GrpcConfig = msgspec.field(default_factory=GrpcConfig)
     grammar: GrammarConfig = msgspec.field(default_factory=GrammarConfig)
     limits: LimitsConfig = msgspec.field(default_factory=LimitsConfig)

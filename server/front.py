@@ -15,6 +15,8 @@ from pathlib import Path
 
 import uvicorn
 
+from ..sessions.batches import Batches
+from ..sessions.batches.store import BatchStore
 from ..sessions.manager import SessionManager
 from ..sessions.store import SessionStore
 from .command_line import installed_version
@@ -30,6 +32,7 @@ from .text.chat_template import ChatTemplate
 from .text.tokenizer import Tokenizer
 from .text.tokenizer_files import load_chat_template, load_tokenizer
 from .web.application import create_app
+from .web.batches_api.line_runner import LineRunner
 from .web.names import ServedName
 from .web.parts import WebParts
 
@@ -85,9 +88,11 @@ async def start_front(
     )
     stack.push_async_callback(manager.aclose)
     manager.care.idle.start(_LOOK_FOR_IDLE_EVERY_S)
+    batches = await _open_batches(config, stack)
     parts = WebParts(
         turns=manager,
         sessions=manager,
+        batches=batches,
         engine=engine,
         token_bytes=tokenizer.token_bytes,
         served=served,
@@ -99,6 +104,7 @@ async def start_front(
         observatory=observatory,
     )
     await stack.enter_async_context(serve_http(parts, listener, config, access.certificates))
+    await batches.start(LineRunner(parts))
     following = asyncio.create_task(observatory.kv_events.follow(engine.cache_events()))
     stack.callback(following.cancel)
     rpc = RpcServer(
@@ -107,6 +113,14 @@ async def start_front(
     grpc_port = await rpc.start()
     stack.push_async_callback(rpc.stop, LAST_WORDS_S)
     return Front(manager, rpc, served, grpc_port)
+
+
+async def _open_batches(config: ServerConfig, stack: contextlib.AsyncExitStack) -> Batches:
+    store = await asyncio.to_thread(BatchStore, config.server.data_dir, config.batches)
+    stack.callback(store.close)
+    batches = Batches(store, config.batches, time.time, max_line_bytes=config.http.max_body_bytes)
+    stack.push_async_callback(batches.aclose)
+    return batches
 
 
 class _HttpServer(uvicorn.Server):

@@ -16,6 +16,7 @@ class TailSource:
     tier: Tier
     num_tokens: int
     content_key: bytes
+    cached: float = 0.0  # as of ``Source``
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ class FinishedLoad:
     blocks: dict[Tier, int]
     tokens: dict[Tier, int]
     seconds: dict[Tier, float]
+    cached_blocks: float = 0.0  # of those from the disk, what the system's page cache had of them
 
     @property
     def sequence(self) -> Sequence:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from ...kernels.attention_batch import AttentionBatch
 from ...sessions.cache.cost_model import Calibration, LoadSample, PrefillSample, calibrate
 from ...sessions.cache.keys import KEY_BYTES
 from ...sessions.cache.lower_tiers import LowerTiers
-from ...sessions.cache.tiers import Entry, LoadOutcome, LowerTier
+from ...sessions.cache.tiers import Entry, LoadOutcome, LowerTier, Tier
 from ..model.causal_lm import CausalLM
 from .kv_cache import KVCache
 
@@ -30,10 +30,13 @@ def measure(model: CausalLM, kv_cache: KVCache, tiers: LowerTiers) -> Calibratio
 
     The shared tier may not be connected yet, and others would see such blocks: its first load is its measurement.
     """
-    loads = {tier: load_samples(tiers[tier], kv_cache.layout.block_bytes, LOAD_BLOCKS) for tier in tiers.local}
-    return calibrate(
-        prefill_samples(model, kv_cache, PREFILL_SHAPES), {tier: samples for tier, samples in loads.items() if samples}
-    )
+    block_bytes = kv_cache.layout.block_bytes
+    loads = {tier: load_samples(tiers[tier], block_bytes, LOAD_BLOCKS) for tier in tiers.local}
+    cached_disk = loads.get(Tier.DISK, [])  # what was written just now is in the system's page cache still
+    if tiers.disk is not None:
+        loads[Tier.DISK] = load_samples(tiers.disk, block_bytes, LOAD_BLOCKS, tiers.disk.leave_page_cache)
+    prefills = prefill_samples(model, kv_cache, PREFILL_SHAPES)
+    return calibrate(prefills, {tier: samples for tier, samples in loads.items() if samples}, cached_disk)
 
 
 @torch.inference_mode()
@@ -54,15 +57,21 @@ def prefill_samples(model: CausalLM, kv_cache: KVCache, shapes: Sequence[tuple[i
     return samples[1:] or samples
 
 
-def load_samples(tier: LowerTier, block_bytes: int, counts: Sequence[int]) -> list[LoadSample]:
-    """How long loads of so many blocks take: store blocks under keys that mean nothing, load them again, forget them.
-    Empty if the tier does not work now."""
+def load_samples(
+    tier: LowerTier,
+    block_bytes: int,
+    counts: Sequence[int],
+    before: Callable[[Sequence[bytes]], None] = lambda keys: None,
+) -> list[LoadSample]:
+    """How long loads of so many blocks take: store blocks under keys that mean nothing, do ``before``, load them again,
+    forget them. Empty if the tier does not work now."""
     samples: list[LoadSample] = []
     for count in counts:
         blocks = np.zeros((count, block_bytes), dtype=np.uint8)
         entries = [Entry(secrets.token_bytes(KEY_BYTES), (block,)) for block in blocks]
         if all(tier.store(entries)):
             tier.sync()
+            before([entry.key for entry in entries])
             started = time.perf_counter()
             outcomes = tier.load(entries, time.monotonic() + LOAD_DEADLINE_S)
             if all(outcome is LoadOutcome.HIT for outcome in outcomes):

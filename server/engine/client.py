@@ -19,7 +19,7 @@ from typing import Protocol
 
 import zmq
 
-from ...sessions.errors import CapacityError, ContextOverflow, DeadlineExceeded, EngineError, RequestError
+from ...sessions.errors import CapacityError, DeadlineExceeded, EngineError, RequestError
 from .admission import TurnAdmission
 from .cache_calls import Answer, CacheCalls
 from .cache_messages import (
@@ -64,6 +64,7 @@ from .messages import (
 )
 from .quarantine import Quarantine
 from .tenant_limits import TenantLimits
+from .turn_check import check_turn
 from .turn_watch import TurnListener, observed
 from .watchdog import Watchdog
 
@@ -406,33 +407,7 @@ class EngineClient:
     def _check(self, turn: SubmitTurn) -> None:
         if self.state is not EngineState.READY or self._child is None:
             raise self._unavailable()
-        turn.sampling.validate()
-        info = self.info
-        if not turn.token_ids:
-            raise RequestError("the prompt is empty", field="prompt", remedy="give at least one token")
-        if len(turn.token_ids) >= info.context_length:
-            raise ContextOverflow(
-                f"the prompt has {len(turn.token_ids)} tokens, the context holds {info.context_length}",
-                limit=info.context_length,
-                field="prompt",
-                remedy="shorten it; at least one token must be left to generate",
-            )
-        if min(turn.token_ids) < 0 or max(turn.token_ids) >= info.vocab_size:
-            raise RequestError(
-                "a token id is outside of the vocabulary", field="token_ids", remedy=f"use 0 to {info.vocab_size - 1}"
-            )
-        if any(not 0 <= token_id < info.vocab_size for token_id in turn.sampling.logit_bias):
-            raise RequestError(
-                "a token id is outside of the vocabulary", field="logit_bias", remedy=f"use 0 to {info.vocab_size - 1}"
-            )
-        if any(
-            not 0 <= token_id < info.vocab_size for token_id in (*turn.sampling.stop_token_ids, *turn.eos_token_ids)
-        ):
-            raise RequestError(
-                "a stop token id is outside of the vocabulary",
-                field="stop_token_ids",
-                remedy=f"use 0 to {info.vocab_size - 1}",
-            )
+        check_turn(turn, self.info)
         if turn.turn_id in self._turns:
             raise RequestError(f"turn {turn.turn_id} is running already", field="turn_id", remedy="use a new id")
 

@@ -97,13 +97,15 @@ class KeptCalibration:
     def _agrees(self, kept: Calibration, model: CausalLM, kv_cache: KVCache, tiers: LowerTiers) -> bool:
         if not {tier.value for tier in tiers.local} <= set(kept.loads):
             return False
+        if tiers.disk is not None and kept.cached_disk is None:
+            return False
         cost = CostModel(kept, kv_cache.layout.block_size, kv_cache.layout.block_bytes)
         for prefill in prefill_samples(model, kv_cache, CHECKED_PREFILLS):
             if not _near(cost.prefill_s(prefill.num_tokens, prefill.context), prefill.seconds, MOST_OFF):
                 return False
         for tier in tiers.local:
             for load in load_samples(tiers[tier], kv_cache.layout.block_bytes, (1,)):
-                if not _near(cost.load_s(tier, load.num_bytes), load.seconds, MOST_OFF_LOAD):
+                if not _near(cost.load_s(tier, load.num_bytes, cached=1.0), load.seconds, MOST_OFF_LOAD):
                     return False
         return True
 

@@ -66,7 +66,7 @@ class KVTransfer:
         """What to load of the blocks after the first ``num_device_blocks`` of a prompt of ``num_tokens``: those that
         some tier has, as far as loading them is predicted to be faster than computing them. What the shared tier has is
         not known yet: it is asked for all that follows, where that would pay. Counts nothing: see ``decided``."""
-        found = self.tiers.sources(content_keys)
+        found = self.tiers.asked_for_cached(self.tiers.sources(content_keys), content_keys)
         num_found = sum(source.num_blocks for source in found)
         plan = self.cost.plan_load([Source(Tier.DEVICE, num_device_blocks), *found], num_tokens)
         worth = plan.num_blocks - num_device_blocks
@@ -97,9 +97,10 @@ class KVTransfer:
             tier = self.tiers.holder(candidate.content_key)
             if tier is not None:
                 saved_s = self.cost.prefill_s(candidate.num_tokens + 1, 0) - self.cost.prefill_s(1, 0)
-                if self.cost.load_s(tier, self._rows.shape[1]) >= saved_s:
+                (source,) = self.tiers.asked_for_cached([Source(tier, 1)], [candidate.content_key])
+                if self.cost.load_s(tier, self._rows.shape[1], source.cached) >= saved_s:
                     break
-                tail = TailSource(tier, candidate.num_tokens, candidate.content_key)
+                tail = TailSource(tier, candidate.num_tokens, candidate.content_key, source.cached)
                 return dataclasses.replace(decision, tail=tail)
         return decision
 
@@ -112,7 +113,7 @@ class KVTransfer:
         sources, count = list(decision.load), decision.num_blocks
         content_keys, num_tokens = content_keys[:count], count * self._block_size
         if decision.tail is not None:
-            sources.append(Source(decision.tail.tier, 1))
+            sources.append(Source(decision.tail.tier, 1, decision.tail.cached))
             content_keys = [*content_keys[: count - 1], decision.tail.content_key]
             num_tokens += decision.tail.num_tokens - self._block_size
         compute_s = self.cost.prefill_s(num_tokens, 0)
@@ -133,7 +134,8 @@ class KVTransfer:
         ended = self._threads.finished()
         for finished in ended:
             for tier, blocks in finished.blocks.items():
-                self.cost.observe_load(tier, blocks * self._rows.shape[1], finished.seconds[tier])
+                cached = finished.cached_blocks / blocks if tier is Tier.DISK and blocks else 0.0
+                self.cost.observe_load(tier, blocks * self._rows.shape[1], finished.seconds[tier], cached)
             self._on_loaded(finished)
         return ended
 
@@ -215,20 +217,21 @@ class KVTransfer:
         blocks: dict[Tier, int] = {}
         tokens: dict[Tier, int] = {}
         seconds: dict[Tier, float] = {}
-        first = 0
+        first, cached = 0, 0.0
         for source in load.sources:
             started = time.monotonic()
             wanted = range(first, first + source.num_blocks)
             load.tier_now = source.tier
             hits = self._load_from(source.tier, load, wanted)
             blocks[source.tier] = blocks.get(source.tier, 0) + hits
+            cached += hits * source.cached
             start, stop = (min(i * self._block_size, load.num_tokens) for i in (first, first + hits))
             tokens[source.tier] = tokens.get(source.tier, 0) + stop - start
             seconds[source.tier] = seconds.get(source.tier, 0.0) + time.monotonic() - started
             if hits < source.num_blocks:
                 break
             first += source.num_blocks
-        return FinishedLoad(load, blocks, tokens, seconds)
+        return FinishedLoad(load, blocks, tokens, seconds, cached)
 
     def _load_from(self, tier: Tier, load: BlockLoad, wanted: range) -> int:
         """How many leading ones of the blocks ``wanted`` came from ``tier``."""
@@ -280,8 +283,8 @@ def _divided(sources: list[Source], count: int) -> tuple[list[Source], list[Sour
     for source in sources:
         taken = min(count, source.num_blocks)
         if taken:
-            first.append(Source(source.tier, taken))
+            first.append(dataclasses.replace(source, num_blocks=taken))
         if taken < source.num_blocks:
-            others.append(Source(source.tier, source.num_blocks - taken))
+            others.append(dataclasses.replace(source, num_blocks=source.num_blocks - taken))
         count -= taken
     return first, others

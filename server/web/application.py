@@ -11,6 +11,8 @@ from ...sessions.errors import RequestError, SessileError
 from .anthropic import errors as messages_errors
 from .anthropic.routes import messages_routes
 from .authentication import authentication
+from .batches_api.batch_routes import batch_routes
+from .batches_api.file_routes import file_routes
 from .cache_routes import cache_routes
 from .dashboard_routes import dashboard_routes
 from .errors import answer_http_error, answer_sessile_error, answer_unexpected
@@ -37,6 +39,8 @@ def create_app(parts: WebParts) -> FastAPI:
     app.include_router(inference_routes(parts, metrics))
     app.include_router(responses_routes(parts, metrics))
     app.include_router(messages_routes(parts, metrics))
+    app.include_router(file_routes(parts))
+    app.include_router(batch_routes(parts))
     app.include_router(session_routes(parts))
     app.include_router(token_routes(parts))
     app.include_router(status_routes(parts, metrics))

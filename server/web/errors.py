@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...sessions.batches.errors import BatchIsOver, FileInUse, StorageFull, UnknownBatch, UnknownFile
 from ...sessions.errors import RequestError, SessileError
 from ..error_status import error_metadata, retry_after_s, status_of
 
@@ -21,11 +22,8 @@ _encode = msgspec.json.Encoder().encode
 class BodyTooLarge(RequestError):
     """The request's body is longer than ``limit`` bytes."""
 
-    def __init__(self, limit: int) -> None:
-        super().__init__(
-            f"the body is longer than {limit} bytes",
-            remedy="send less, or raise --http-max-body-bytes",
-        )
+    def __init__(self, limit: int, remedy: str = "send less, or raise --http-max-body-bytes") -> None:
+        super().__init__(f"the body is longer than {limit} bytes", remedy=remedy)
         self.limit = limit
 
 
@@ -56,6 +54,16 @@ def http_status_of(error: SessileError) -> tuple[int, str]:
             return 404, "model_not_found"
         case UnknownResponse():
             return 404, "response_not_found"
+        case UnknownFile():
+            return 404, "file_not_found"
+        case UnknownBatch():
+            return 404, "batch_not_found"
+        case StorageFull():
+            return 413, "storage_full"
+        case FileInUse():
+            return 409, "file_in_use"
+        case BatchIsOver():
+            return 409, "batch_is_over"
         case _:
             row = status_of(error)
             return row.http_status, row.reason.lower()
@@ -65,6 +73,11 @@ def error_body(error: SessileError) -> dict[str, Any]:
     """The error as a JSON value."""
     status, code = http_status_of(error)
     return _shape(status, str(error), error.field, code, error_metadata(error))
+
+
+def internal_error_body() -> dict[str, Any]:
+    """A bug of ours as a JSON value."""
+    return _shape(500, "internal error; the server's log has the details", None, "internal", {})
 
 
 def error_response(error: SessileError) -> Response:
@@ -111,5 +124,4 @@ async def answer_http_error(_request: Request, error: Exception) -> Response:
 
 async def answer_unexpected(_request: Request, _error: Exception) -> Response:
     """For a bug of ours: says so, without its inside. The server's log has the traceback."""
-    body = _shape(500, "internal error; the server's log has the details", None, "internal", {})
-    return Response(_encode(body), 500, media_type="application/json")
+    return Response(_encode(internal_error_body()), 500, media_type="application/json")

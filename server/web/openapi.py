@@ -12,6 +12,8 @@ from ...sessions.manager import requests
 from . import answers, bodies, cache_answers, session_answers, session_bodies, token_bodies
 from .anthropic import answers as messages_answers
 from .anthropic import bodies as messages_bodies
+from .batches_api import answers as batch_answers
+from .batches_api import bodies as batch_bodies
 from .responses_api import answers as responses_answers
 from .responses_api import bodies as responses_bodies
 
@@ -60,6 +62,12 @@ _DOCUMENTED: tuple[type[msgspec.Struct], ...] = (
     responses_answers.InputTokens,
     responses_answers.ConversationObject,
     responses_answers.DeletedConversation,
+    batch_bodies.BatchBody,
+    batch_answers.FileObject,
+    batch_answers.FileList,
+    batch_answers.DeletedFile,
+    batch_answers.BatchObject,
+    batch_answers.BatchList,
     token_bodies.TokenizeBody,
     token_bodies.DetokenizeBody,
     token_bodies.Tokens,
@@ -87,6 +95,23 @@ def describe_body(body: type[msgspec.Struct], *, required: bool = True) -> dict[
 def describe_upload() -> dict[str, Any]:
     """As ``describe_body``, for a file."""
     return {"requestBody": {"required": True, "content": {"application/octet-stream": {"schema": _BYTES}}}}
+
+
+def describe_form() -> dict[str, Any]:
+    """As ``describe_body``, for an upload of a form."""
+    properties = {
+        "file": _BYTES,
+        "purpose": {"type": "string", "enum": ["batch"]},
+        "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
+        "expires_after[seconds]": {"type": "integer", "minimum": 3600, "maximum": 2592000},
+    }
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": ["file", "purpose"],
+        "additionalProperties": False,
+    }
+    return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
 
 
 def describe_file() -> dict[int | str, dict[str, Any]]:
@@ -157,6 +182,7 @@ _TAGS = [
     {"name": "cache", "description": "What was reused, what could have been, and why it was not."},
     {"name": "responses", "description": "Turns, in the shapes of OpenAI's Responses API, kept in the session store."},
     {"name": "messages", "description": "Turns, in Anthropic's shapes."},
+    {"name": "batches", "description": "Files of requests that run when nothing else wants the model."},
     {"name": "tokens", "description": "Texts and tokens, without a turn."},
     {"name": "status", "description": "What the server says about itself."},
 ]

@@ -3,12 +3,15 @@
     prefill of n new tokens on a context of c:   a + b * n + d * n * (c + n / 2)
     load of k bytes from a tier:                 latency + k / bandwidth
 
+The disk is two things: what the system has in its page cache comes at the speed of memory, the rest at the disk's.
+
 Calibrated once, corrected by every step and load that happens (``linear_fit``). Pure arithmetic: no clocks, no I/O.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -19,16 +22,19 @@ import numpy.typing as npt
 from .linear_fit import LinearFit, Vector, fit
 from .tiers import Tier
 
+_KINDS = {tier: number for number, tier in enumerate(Tier)}
+
 
 class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What was measured on a machine with a model; worth keeping between starts.
 
     ``prefill``: seconds a pass, a token, and a (new token, context token) pair. ``loads``: per tier, seconds a load
-    and seconds a byte.
+    and seconds a byte; ``cached_disk``: the same of what the system's page cache has of the disk tier.
     """
 
     prefill: tuple[float, float, float]
     loads: dict[str, tuple[float, float]]
+    cached_disk: tuple[float, float] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,18 +54,25 @@ class LoadSample:
     seconds: float
 
 
-def calibrate(prefills: Sequence[PrefillSample], loads: Mapping[Tier, Sequence[LoadSample]]) -> Calibration:
-    """The calibration that fits measurements best.
+def calibrate(
+    prefills: Sequence[PrefillSample],
+    loads: Mapping[Tier, Sequence[LoadSample]],
+    cached_disk: Sequence[LoadSample] = (),
+) -> Calibration:
+    """The calibration that fits measurements best. ``cached_disk``: loads from the disk that the page cache served.
 
     Raises:
         ValueError: there are none of prefills or of a tier, or some took no time.
     """
     a, b, d = fit([prefill_features(s.num_tokens, s.context) for s in prefills], [s.seconds for s in prefills])
-    per_tier: dict[str, tuple[float, float]] = {}
-    for tier, samples in loads.items():
-        latency, per_byte = fit([(1.0, float(s.num_bytes)) for s in samples], [s.seconds for s in samples])
-        per_tier[tier.value] = (latency, per_byte)
-    return Calibration(prefill=(a, b, d), loads=per_tier)
+    per_tier = {tier.value: _fit_loads(samples) for tier, samples in loads.items()}
+    cached = _fit_loads(cached_disk) if cached_disk else None
+    return Calibration(prefill=(a, b, d), loads=per_tier, cached_disk=cached)
+
+
+def _fit_loads(samples: Sequence[LoadSample]) -> tuple[float, float]:
+    latency, per_byte = fit([(1.0, float(s.num_bytes)) for s in samples], [s.seconds for s in samples])
+    return latency, per_byte
 
 
 def prefill_features(num_tokens: float, context: float) -> tuple[float, float, float]:
@@ -92,10 +105,12 @@ class Accuracy:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Source:
-    """A run of ``num_blocks`` consecutive blocks of a path that are in ``tier`` now."""
+    """A run of ``num_blocks`` consecutive blocks of a path that are in ``tier`` now. ``cached``: of a run on the disk,
+    the share that is in the system's page cache, as far as that was asked."""
 
     tier: Tier
     num_blocks: int
+    cached: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -138,6 +153,7 @@ class CostModel:
         self._margin = margin
         self._prefill = LinearFit(calibration.prefill)
         self._loads = {Tier(name): LinearFit(values) for name, values in calibration.loads.items()}
+        self._cached_disk = None if calibration.cached_disk is None else LinearFit(calibration.cached_disk)
         self.prefill_accuracy = Accuracy()
         self.load_accuracy = {tier: Accuracy() for tier in self._loads}
         self.decisions = Decisions()
@@ -148,12 +164,13 @@ class CostModel:
         """Seconds to compute ``num_tokens`` new tokens on ``context`` cached ones; 0 tokens take none."""
         return self._prefill.predict(prefill_features(num_tokens, context)) if num_tokens else 0.0
 
-    def load_s(self, tier: Tier, num_bytes: int) -> float:
-        """Seconds to load ``num_bytes`` from ``tier``; infinite if the tier was never measured. DEVICE takes none."""
+    def load_s(self, tier: Tier, num_bytes: int, cached: float = 0.0) -> float:
+        """Seconds to load ``num_bytes`` from ``tier``, of which the system's page cache has the share ``cached``;
+        infinite if the tier was never measured. DEVICE takes none."""
         if tier is Tier.DEVICE or num_bytes == 0:
             return 0.0
-        model = self._loads.get(tier)
-        return math.inf if model is None else model.predict((1.0, float(num_bytes)))
+        parts = self._parts(tier, num_bytes, cached)
+        return sum(math.inf if model is None else model.predict((1.0, size)) for model, size in parts)
 
     def bring_back_s(self, tier: Tier | None, start: int) -> float:
         """Seconds to have a block again that stands after ``start`` tokens, once ``tier`` has it (None: none does)."""
@@ -185,12 +202,13 @@ class CostModel:
         ``sources``: where the path's whole blocks are, in order. Since KV is computed from left to right, what is
         loaded is a prefix: of all places to stop, the one with the least time for loading and computing together.
         """
-        tiers = [source.tier for source in sources for _ in range(source.num_blocks)]
-        if len(tiers) * self._block_size > num_tokens:
-            raise ValueError(f"{len(tiers)} whole blocks are more than {num_tokens} tokens")
-        on_device = next((i for i, tier in enumerate(tiers) if tier is not Tier.DEVICE), len(tiers))
-        stops = np.arange(on_device, len(tiers) + 1)
-        loads = self._load_seconds(tiers, on_device)  # [len(stops)]
+        num_blocks = sum(source.num_blocks for source in sources)
+        if num_blocks * self._block_size > num_tokens:
+            raise ValueError(f"{num_blocks} whole blocks are more than {num_tokens} tokens")
+        below = list(itertools.dropwhile(lambda source: source.tier is Tier.DEVICE, sources))
+        on_device = num_blocks - sum(source.num_blocks for source in below)
+        stops = np.arange(on_device, num_blocks + 1)
+        loads = self._load_seconds(below)  # [len(stops)]
         computes = self._compute_seconds(stops, num_tokens)
         best = int(np.argmin(loads * (1 + self._margin) + computes))
         stop = on_device + best
@@ -222,39 +240,65 @@ class CostModel:
             self.prefill_accuracy.note(self.prefill_s(num_tokens, context), seconds)
             self._prefill.observe(prefill_features(num_tokens, context), seconds)
 
-    def observe_load(self, tier: Tier, num_bytes: int, seconds: float) -> None:
-        """A load took ``seconds``. The first one of a tier that was never measured is its calibration."""
+    def observe_load(self, tier: Tier, num_bytes: int, seconds: float, cached: float = 0.0) -> None:
+        """A load took ``seconds``; ``cached``: the share of it that was in the system's page cache when it was planned.
+        The first one of a tier that was never measured is its calibration."""
         if num_bytes <= 0 or not math.isfinite(seconds) or seconds <= 0:
             return
         if tier not in self._loads:
             self._loads[tier] = LinearFit((0.1 * seconds, 0.9 * seconds / num_bytes))
             self.load_accuracy[tier] = Accuracy()
             return
-        self.load_accuracy[tier].note(self.load_s(tier, num_bytes), seconds)
-        self._loads[tier].observe((1.0, float(num_bytes)), seconds)
+        predicted = self.load_s(tier, num_bytes, cached)
+        self.load_accuracy[tier].note(predicted, seconds)
+        for model, size in self._parts(tier, num_bytes, cached):
+            if model is not None:  # each part took its share, as far as is known
+                part = model.predict((1.0, size))
+                model.observe((1.0, size), seconds * part / predicted)
 
     def calibration(self) -> Calibration:
         """What is known now, to be kept for the next start."""
         a, b, d = self._prefill.coefficients
         loads = {tier.value: model.coefficients for tier, model in self._loads.items()}
-        return Calibration(prefill=(a, b, d), loads={name: (c[0], c[1]) for name, c in loads.items()})
+        cached = None if self._cached_disk is None else self._cached_disk.coefficients
+        return Calibration(
+            prefill=(a, b, d),
+            loads={name: (c[0], c[1]) for name, c in loads.items()},
+            cached_disk=None if cached is None else (cached[0], cached[1]),
+        )
 
     # -- parts ------------------------------------------------------------------------------------------------------
 
-    def _load_seconds(self, tiers: Sequence[Tier], first: int) -> Vector:
-        """Seconds to load blocks ``first .. i`` for each i from ``first`` on; one load a tier that is touched."""
-        seconds = np.zeros(len(tiers) - first + 1)
-        kinds = np.array([list(Tier).index(tier) for tier in tiers[first:]], dtype=np.int64)
-        for index, tier in enumerate(Tier):
-            counts = np.concatenate([[0], np.cumsum(kinds == index)])  # blocks of this tier up to each stop
-            model = self._loads.get(tier)
-            if tier is Tier.DEVICE or not counts[-1]:
-                continue
-            if model is None:
-                seconds[counts > 0] = np.inf
-                continue
-            sizes = counts[counts > 0] * float(self._block_bytes)
-            seconds[counts > 0] += model.predict_many(np.stack([np.ones_like(sizes), sizes], axis=1))
+    def _parts(self, tier: Tier, num_bytes: int, cached: float) -> list[tuple[LinearFit | None, float]]:
+        """What a load consists of: each part's model, and its bytes."""
+        if tier is not Tier.DISK or self._cached_disk is None or not cached:
+            return [(self._loads.get(tier), float(num_bytes))]
+        parts = [(self._cached_disk, num_bytes * cached), (self._loads.get(tier), num_bytes * (1.0 - cached))]
+        return [(model, size) for model, size in parts if size >= 1.0]
+
+    def _load_seconds(self, sources: Sequence[Source]) -> Vector:
+        """Seconds to load the first blocks of ``sources``, none to all of them; one load a tier that is touched."""
+        lengths = [source.num_blocks for source in sources]
+        kinds = np.repeat([_KINDS[source.tier] for source in sources], lengths)
+        cached = np.repeat([source.cached if self._cached_disk is not None else 0.0 for source in sources], lengths)
+        seconds = np.zeros(len(kinds) + 1)
+        for tier in {source.tier for source in sources} - {Tier.DEVICE}:
+            here = (kinds == _KINDS[tier]).astype(np.float64)
+            if tier is Tier.DISK:
+                seconds += self._seconds_of(self._cached_disk, here * cached)
+                here *= 1.0 - cached
+            seconds += self._seconds_of(self._loads.get(tier), here)
+        return seconds
+
+    def _seconds_of(self, model: LinearFit | None, blocks: Vector) -> Vector:
+        """Seconds to load the first 0, 1, … of ``blocks``, each of which counts as so much of a block."""
+        counts = np.concatenate([[0.0], np.cumsum(blocks)])
+        seconds = np.zeros(len(counts))
+        sizes = counts[counts > 0] * self._block_bytes
+        if model is None:
+            seconds[counts > 0] = np.inf
+        elif len(sizes):
+            seconds[counts > 0] = model.predict_many(np.stack([np.ones_like(sizes), sizes], axis=1))
         return seconds
 
     def _compute_seconds(self, stops: npt.NDArray[np.int64], num_tokens: int) -> Vector:

@@ -38,7 +38,7 @@ class LowerTiers:
         shared: SharedTier | None = None,
         host_quota: TenantQuota | None = None,
     ) -> None:
-        self._disk = disk
+        self.disk = disk
         self._host = None if host_slab is None else HostTier(host_slab, self._leave_host, host_quota)
         self.shared = shared
         self._local: dict[Tier, LowerTier] = {}
@@ -86,6 +86,17 @@ class LowerTiers:
                 runs.append(Source(tier, 1))
         return runs
 
+    def asked_for_cached(self, sources: Sequence[Source], content_keys: Sequence[bytes]) -> list[Source]:
+        """``sources``, the runs of a path's first blocks, and how much of those on the disk is in the page cache."""
+        asked: list[Source] = []
+        start = 0
+        for source in sources:
+            keys = content_keys[start : start + source.num_blocks]
+            cached = self.disk.share_in_page_cache(keys) if source.tier is Tier.DISK and self.disk is not None else 0.0
+            asked.append(Source(source.tier, source.num_blocks, cached))
+            start += source.num_blocks
+        return asked
+
     def leading(self, content_keys: Sequence[bytes]) -> dict[Tier, int]:
         """How many leading blocks of a path each local tier has by itself."""
         counts: dict[Tier, int] = {}
@@ -125,16 +136,16 @@ class LowerTiers:
 
     def persist(self, content_keys: Sequence[bytes], blocks: Sequence[Block], first: int, tenant: str = "") -> None:
         """Keep a path's ``blocks`` from ``first`` on where they outlive the process, and all where others find them."""
-        if self._disk is not None:
+        if self.disk is not None:
             new = zip(content_keys[first:], blocks[first:], strict=True)
-            self._disk.store([Entry(key, (block,), tenant) for key, block in new])
+            self.disk.store([Entry(key, (block,), tenant) for key, block in new])
         if self.shared is not None and self.shared.is_usable:
             self._share(self.shared, content_keys, blocks)
 
     def persist_tail(self, content_key: bytes, block: Block, tenant: str = "") -> None:
         """Keep the half-full block at a path's end where it outlives the process."""
-        if self._disk is not None:
-            self._disk.store([Entry(content_key, (block,), tenant)])
+        if self.disk is not None:
+            self.disk.store([Entry(content_key, (block,), tenant)])
 
     def persist_all(self, content_keys: Sequence[bytes], blocks: Sequence[Block], tenant: str = "") -> None:
         """``persist`` a whole path, waiting for the disk where need be, and keep a copy in memory. Waits: for an I/O
@@ -145,12 +156,12 @@ class LowerTiers:
             entries = [Entry(key, (block,), tenant) for key, block in named]
             if self._host is not None:
                 self._host.store(entries)
-            if self._disk is not None and not all(self._disk.store(entries)):
-                if not self._disk.flush(_FLUSH_S):
+            if self.disk is not None and not all(self.disk.store(entries)):
+                if not self.disk.flush(_FLUSH_S):
                     break  # a disk that hangs; what it has not is computed again
-                self._disk.store(entries)
-        if self._disk is not None:
-            self._disk.flush(_FLUSH_S)
+                self.disk.store(entries)
+        if self.disk is not None:
+            self.disk.flush(_FLUSH_S)
         if self.shared is not None and self.shared.is_usable:
             self._share(self.shared, content_keys, blocks)
 
@@ -183,5 +194,5 @@ class LowerTiers:
         shared.store(entries)
 
     def _leave_host(self, entry: Entry) -> None:
-        if self._disk is not None:
-            self._disk.store([entry])
+        if self.disk is not None:
+            self.disk.store([entry])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from sessile.server.web.application import create_app
 from sessile.server.web.http_config import HttpConfig
 from sessile.server.web.names import ServedName
 from sessile.server.web.parts import WebParts
+from sessile.sessions.batches import Batches, BatchesConfig
+from sessile.sessions.batches.store import BatchStore
 from sessile.sessions.manager.manager import SessionManager
 from sessile.sessions.store import SessionStore
 
@@ -90,9 +93,12 @@ async def live_front(
     manager = SessionManager(
         store, engine, tokenizer, chat_template, model_aliases={"scripted", *names}, observer=observatory
     )
+    batch_store = BatchStore(folder, BatchesConfig())
+    batches = Batches(batch_store, BatchesConfig(), time.time, max_line_bytes=HttpConfig().max_body_bytes)
     parts = WebParts(
         turns=manager,
         sessions=manager,
+        batches=batches,
         engine=engine,
         token_bytes=tokenizer.token_bytes,
         served=ServedName("scripted", frozenset(names)),
@@ -106,6 +112,7 @@ async def live_front(
     transport = httpx.ASGITransport(create_app(parts))
     async with httpx.AsyncClient(transport=transport, base_url="http://sessile", timeout=60) as client:
         yield LiveFront(client, engine, observatory, manager)
+    batch_store.close()
     await manager.aclose()
     observatory.close()
     store.close()

@@ -21,9 +21,12 @@ from sessile.server.identity.gate import Gate
 from sessile.server.observe.observatory import Observatory
 from sessile.server.text.answer_format import TextConfig, ToolFormat
 from sessile.server.web.application import create_app
+from sessile.server.web.batches_api.line_runner import LineRunner
 from sessile.server.web.http_config import HttpConfig
 from sessile.server.web.names import ServedName
 from sessile.server.web.parts import WebParts
+from sessile.sessions.batches import Batches, BatchesConfig
+from sessile.sessions.batches.store import BatchStore
 from sessile.sessions.manager import SessionManager
 
 HERMES = TextConfig(tool_parser=ToolFormat.HERMES)
@@ -48,6 +51,7 @@ class WebBench:
     folder: Path
     text: TextConfig = HERMES
     gate: Gate = field(default_factory=open_gate)
+    batches_config: BatchesConfig = field(default_factory=BatchesConfig)
 
     def start(self) -> None:
         self.bench = Bench(self.folder)
@@ -56,11 +60,13 @@ class WebBench:
 
     def restart(self) -> None:
         """Another process on the same data: the engine has lost its cache."""
+        self._batch_store.close()
         self.bench.stop()
         self.bench.engine = type(self.bench.engine)()
         self._start()
 
     def stop(self) -> None:
+        self._batch_store.close()
         self.bench.stop()
         self.observatory.close()
 
@@ -72,21 +78,27 @@ class WebBench:
             bench.store, bench.engine, bench.tokenizer, bench.template, clock=bench.clock, text_config=self.text
         )
         engine: Any = _Engine(bench)
-        self.app = create_app(
-            WebParts(
-                turns=bench.manager,
-                sessions=bench.manager,
-                engine=engine,
-                token_bytes=bench.tokenizer.token_bytes,
-                served=ServedName("scripted", frozenset({"m"})),
-                http=HttpConfig(),
-                gate=self.gate,
-                check_admission=lambda: None,
-                version="1",
-                started_at=0.0,
-                observatory=self.observatory,
-            )
+        self._batch_store = BatchStore(self.folder, self.batches_config)
+        self.batches = Batches(self._batch_store, self.batches_config, bench.clock, max_line_bytes=20_000)
+        self.parts = WebParts(
+            turns=bench.manager,
+            sessions=bench.manager,
+            batches=self.batches,
+            engine=engine,
+            token_bytes=bench.tokenizer.token_bytes,
+            served=ServedName("scripted", frozenset({"m"})),
+            http=HttpConfig(),
+            gate=self.gate,
+            check_admission=lambda: None,
+            version="1",
+            started_at=0.0,
+            observatory=self.observatory,
         )
+        self.app = create_app(self.parts)
+
+    async def start_batches(self) -> None:
+        """Let batches run; they end with ``batches.aclose``."""
+        await self.batches.start(LineRunner(self.parts))
 
     def client(self) -> httpx.AsyncClient:
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)

@@ -23,8 +23,8 @@ from ....sessions.manager.requests import (
     TurnBegun,
     TurnFinished,
 )
+from ..caller import Caller
 from ..decode import BodyDecoder, read_body
-from ..identity import client_session
 from ..json_answer import json_answer
 from ..metrics import HttpMetrics
 from ..openapi import describe_answer, describe_body
@@ -50,7 +50,7 @@ from .writer import ResponseWriter
 def responses_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
     """The routes of the Responses API."""
     router = APIRouter(tags=["responses"])
-    endpoint = _Endpoint(parts, metrics)
+    endpoint = ResponsesEndpoint(parts, metrics)
 
     @router.post(
         "/v1/responses",
@@ -70,7 +70,7 @@ def responses_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
     )
     async def input_tokens(request: Request, tenant: Tenant) -> Response:
         """Count the tokens of a response's prompt, without an answer."""
-        body, turn, _ = await endpoint.read(request, tenant)
+        body, turn = await endpoint.read(await read_body(request, parts.http.max_body_bytes), tenant)
         counted = await parts.turns.count_tokens(turn)
         return json_answer(InputTokens(input_tokens=counted), headers=endpoint.headers(body))
 
@@ -103,7 +103,7 @@ def responses_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
     return router
 
 
-def _add_conversations(router: APIRouter, endpoint: _Endpoint) -> None:
+def _add_conversations(router: APIRouter, endpoint: ResponsesEndpoint) -> None:
     decoder = BodyDecoder(ConversationBody)
     sessions, limit = endpoint.parts.sessions, endpoint.parts.http.max_body_bytes
 
@@ -140,7 +140,7 @@ def _add_conversations(router: APIRouter, endpoint: _Endpoint) -> None:
         return json_answer(DeletedConversation(id=conversation_id))
 
 
-class _Endpoint:
+class ResponsesEndpoint:
     """The way of a request that makes a response."""
 
     def __init__(self, parts: WebParts, metrics: HttpMetrics) -> None:
@@ -153,20 +153,26 @@ class _Endpoint:
         """The responses that are kept."""
         return KeptResponses(self.parts.turns.responses, self.parts.http.response_ttl_s)
 
-    async def read(self, request: Request, tenant: str) -> tuple[ResponsesBody, CompletionRequest, bytes]:
-        """The body, the turn that it asks for, and the body as it was sent."""
-        sent = await read_body(request, self.parts.http.max_body_bytes)
+    async def read(self, sent: bytes, tenant: str) -> tuple[ResponsesBody, CompletionRequest]:
+        """The body, and the turn that it asks for."""
         body: ResponsesBody = self._decoder.decode(sent)
         self.parts.served.check(body.model)
         check(body)
-        return body, response_request(body, tenant, await self.kept.before(body, tenant)), sent
+        return body, response_request(body, tenant, await self.kept.before(body, tenant))
 
     async def create(self, request: Request, tenant: str) -> Response:
-        """Read, check and start the turn. Raises SessileError before it has started."""
+        """The answer to an HTTP request. Raises SessileError before the turn has started."""
+        self.parts.check_admission()
+        sent = await read_body(request, self.parts.http.max_body_bytes)
+        return await self.begin(sent, Caller.of(request, tenant))
+
+    async def begin(self, sent: bytes, caller: Caller) -> Response:
+        """The answer to a body, which runs the turn. Raises SessileError before it has started."""
         parts = self.parts
         parts.check_admission()
-        body, turn, sent = await self.read(request, tenant)
-        turn = msgspec.structs.replace(turn, sent_body=sent, client_session=client_session(request.headers))
+        body, turn = await self.read(sent, caller.tenant)
+        caller.check_stream(body.stream)
+        turn = caller.turn(turn, sent)
         if turn.sampling.grammar is not None:
             await parts.turns.check_grammar(turn.sampling.grammar, "text.format")
         head = _head(body, turn, parts.served.name)

@@ -62,6 +62,10 @@ class Catalogue:
         self.quota.touch(key)
         return True
 
+    def slots(self, keys: Iterable[bytes]) -> list[int]:
+        """Where those of ``keys`` lie that are here. Counts for no use."""
+        return [stored.slot for key in keys if (stored := self._entries.get(key)) is not None]
+
     def begin_read(self, key: bytes) -> Record | None:
         """Where ``key`` is; its slot is not written to before ``end_read``."""
         stored = self._entries.get(key)

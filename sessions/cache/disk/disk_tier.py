@@ -28,6 +28,8 @@ from .writer import Writer
 
 logger = logging.getLogger(__name__)
 
+PAGE_CACHE_SAMPLES = 12  # blocks of a path of which the system is asked whether it has them in memory
+
 
 @dataclasses.dataclass(slots=True)
 class DiskCounts:
@@ -135,6 +137,17 @@ class DiskTier:
                 **dataclasses.asdict(self._counts),
             )
 
+    def share_in_page_cache(self, keys: Sequence[bytes]) -> float:
+        """How much of the blocks of ``keys`` a load would find in the system's page cache or in the write queue, by a
+        sample of them; 0 where the system does not tell. Takes some microseconds a sample, and no device."""
+        step = max(1, len(keys) // PAGE_CACHE_SAMPLES)
+        sample = keys[:: step if len(keys) > PAGE_CACHE_SAMPLES else 1]
+        with self._lock:
+            waiting = sum(key in self._queue for key in sample)
+            slots = self._namespace.catalogue.slots(sample)
+        cached = sum(self._namespace.segments.is_in_page_cache(slot) for slot in slots)
+        return min(1.0, (waiting + cached) / max(1, len(sample)))
+
     # -- what an I/O thread calls ---------------------------------------------------------------------------------
 
     def load(self, entries: Sequence[Entry], deadline: float) -> list[LoadOutcome]:
@@ -159,6 +172,14 @@ class DiskTier:
             other.result()
         self._note_load(outcomes, self._clock() - started)
         return outcomes
+
+    def leave_page_cache(self, keys: Sequence[bytes]) -> None:
+        """Ask the system to forget its copies of the blocks of ``keys``; a load then comes from the disk. ``sync``
+        first: what is not on the disk yet stays."""
+        with self._lock:
+            slots = self._namespace.catalogue.slots(keys)
+        for slot in slots:
+            self._namespace.segments.leave_page_cache(slot)
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Return when all that was taken is in the kernel's hands (it outlives this process), or lost and counted;

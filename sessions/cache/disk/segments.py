@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from ..tiers import Block
 from .index_log import write_fully
+from .page_cache import page_is_cached
 
 RESERVED_BYTES = 64 * 2**20  # of the file system: sessions often live there too, and cannot be computed again
 
@@ -76,6 +78,22 @@ class Segments:
             view = view[count:]
             offset += count
         return True
+
+    def is_in_page_cache(self, slot: int) -> bool:
+        """Whether the middle of ``slot`` is in the system's page cache; False where the system does not tell."""
+        segment, offset = self._place(slot)
+        try:
+            return page_is_cached(self._open(segment, 0).number, offset + self._block_bytes // 2)
+        except OSError:
+            return False
+
+    def leave_page_cache(self, slot: int) -> None:
+        """Ask the system to forget its copy of ``slot``. Harmless where it cannot."""
+        segment, offset = self._place(slot)
+        if hasattr(os, "posix_fadvise"):
+            with contextlib.suppress(OSError):
+                number = self._open(segment, 0).number
+                os.posix_fadvise(number, offset, self._block_bytes, os.POSIX_FADV_DONTNEED)
 
     def num_whole_slots(self, segment: int) -> int:
         """How many slots the file of ``segment`` has room for; 0 if it is not there. Raises: OSError."""

@@ -126,6 +126,7 @@ class Stage:
     observatory: Observatory = field(default_factory=Observatory)
     gate: Gate = field(default_factory=open_gate)
     sessions: Any = None  # for tests of sessions: a manager
+    batches: Any = None
 
     def check_admission(self) -> None:
         if self.draining is not None:
@@ -135,6 +136,7 @@ class Stage:
         return WebParts(
             turns=self.turns,
             sessions=self.sessions,
+            batches=self.batches,
             engine=self.engine,
             token_bytes=WordBytes(),
             served=ServedName("tiny", frozenset({"m", "default"})),

@@ -89,7 +89,9 @@ def test_a_calibration_can_be_kept():
 
 # -- decisions -----------------------------------------------------------------------------------------------------
 
-SOURCES = st.lists(st.builds(Source, st.sampled_from(list(Tier)), st.integers(1, 40)), max_size=6)
+SOURCES = st.lists(
+    st.builds(Source, st.sampled_from(list(Tier)), st.integers(1, 40), st.sampled_from([0.0, 0.5, 1.0])), max_size=6
+)
 
 
 @settings(max_examples=100, deadline=None)
@@ -99,14 +101,20 @@ def test_the_plan_is_the_best_of_all_places_to_stop(sources: list[Source], rest:
     calibration = Calibration(
         prefill=(rng.uniform(0, 0.1), 10 ** rng.uniform(-6, -2), 10 ** rng.uniform(-10, -6)),
         loads={tier.value: (10 ** rng.uniform(-6, 0), 10 ** rng.uniform(-11, -6)) for tier in LOWER},
+        cached_disk=rng.choice([None, (10 ** rng.uniform(-6, 0), 10 ** rng.uniform(-11, -6))]),
     )
     cost = CostModel(calibration, BLOCK_SIZE, BLOCK_BYTES, margin)
     tiers = [source.tier for source in sources for _ in range(source.num_blocks)]
+    cached = [source.cached * (source.tier is Tier.DISK) for source in sources for _ in range(source.num_blocks)]
     num_tokens = len(tiers) * BLOCK_SIZE + rest
     first = next((i for i, tier in enumerate(tiers) if tier is not Tier.DEVICE), len(tiers))
 
     def seconds(stop: int) -> tuple[float, float]:
-        load = sum(cost.load_s(tier, tiers[first:stop].count(tier) * BLOCK_BYTES) for tier in LOWER)
+        load = 0.0
+        for tier in LOWER:
+            count = tiers[first:stop].count(tier)
+            share = sum(cached[first:stop]) / count if tier is Tier.DISK and count else 0.0
+            load += cost.load_s(tier, count * BLOCK_BYTES, share)
         return load, cost.prefill_s(num_tokens - stop * BLOCK_SIZE, stop * BLOCK_SIZE)
 
     plan = cost.plan_load(sources, num_tokens)
@@ -150,6 +158,39 @@ def test_a_tier_that_was_never_measured_is_not_loaded_from_before_it_was():
     cost.observe_load(Tier.DISK, 10**8, 0.05)
     assert cost.load_s(Tier.DISK, 10**8) == pytest.approx(0.05)
     assert cost.plan_load([Source(Tier.DISK, 100)], 2000).num_blocks == 100
+
+
+TWO_SPEEDS = Calibration(prefill=CALIBRATION.prefill, loads={"disk": (1e-3, 5e-8)}, cached_disk=(1e-4, 2e-10))
+
+
+def test_the_disk_has_two_speeds() -> None:
+    cost = CostModel(TWO_SPEEDS, BLOCK_SIZE, BLOCK_BYTES)
+    cold, cached = cost.load_s(Tier.DISK, 10**6), cost.load_s(Tier.DISK, 10**6, cached=1.0)
+    assert (cold, cached) == (pytest.approx(1e-3 + 0.05), pytest.approx(1e-4 + 2e-4))
+    half = cost.load_s(Tier.DISK, 10**6, cached=0.5)
+    assert half == pytest.approx(cost.load_s(Tier.DISK, 5 * 10**5) + cost.load_s(Tier.DISK, 5 * 10**5, cached=1.0))
+    assert cost.plan_load([Source(Tier.DISK, 100, 1.0)], 1700).num_blocks == 100
+    assert cost.plan_load([Source(Tier.DISK, 100, 0.0)], 1700).num_blocks == 0, "cold, it is slower than computing"
+    assert cost.plan_load([Source(Tier.DISK, 60, 1.0), Source(Tier.DISK, 40)], 1700).num_blocks == 60
+    kept = CostModel(cost.calibration(), BLOCK_SIZE, BLOCK_BYTES)
+    assert kept.load_s(Tier.DISK, 10**6, cached=1.0) == pytest.approx(cached)
+
+
+def test_each_speed_of_the_disk_is_learnt_from_its_own_loads() -> None:
+    """A page cache that comes and goes, 40 times as fast as the disk: neither speed is taken for the other's."""
+    cost = CostModel(TWO_SPEEDS, BLOCK_SIZE, BLOCK_BYTES)
+    rng = random.Random(0)
+
+    def seconds(num_bytes: int, cached: float) -> float:
+        return (2e-3 + 2e-8 * num_bytes) * (1 - cached) + (1e-4 + 5e-10 * num_bytes) * cached
+
+    for _ in range(60):
+        num_bytes, cached = rng.randrange(10, 400) * BLOCK_BYTES, rng.choice([0.0, 1.0])
+        cost.observe_load(Tier.DISK, num_bytes, seconds(num_bytes, cached) * rng.uniform(0.9, 1.1), cached)
+    for num_bytes in (20 * BLOCK_BYTES, 375 * BLOCK_BYTES):
+        for cached in (0.0, 1.0):
+            assert cost.load_s(Tier.DISK, num_bytes, cached) == pytest.approx(seconds(num_bytes, cached), rel=0.2)
+    assert cost.load_accuracy[Tier.DISK].typical_factor < 1.5
 
 
 def test_break_even_is_where_it_says():

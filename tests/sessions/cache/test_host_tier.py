@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from sessile.sessions.cache import host_tier
 from sessile.sessions.cache.host_tier import HostTier, allocate_slab
 from sessile.sessions.cache.tiers import Bandwidth, Entry, LoadOutcome, Tier
 from sessile.sessions.errors import ConfigError
@@ -52,6 +53,20 @@ def test_round_trip_and_counts():
     assert (stats.hits, stats.misses, stats.stored, stats.entries) == (2, 1, 2, 2)
     assert stats.capacity_bytes == NUM_SLOTS * SIZE and stats.used_bytes == 2 * SIZE
     assert stats.read_bandwidth > 0 < stats.write_bandwidth
+
+
+def test_a_large_load_is_copied_by_two_threads_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_tier, "SHARED_COPY_BYTES", 2 * SIZE)
+    tier = tier_with(0, 1, 2, 3)
+    blocks = np.zeros((5, SIZE), np.uint8)
+    entries = [Entry(key_of(n), (block,)) for n, block in zip((3, 9, 1, 0, 2), blocks, strict=True)]
+    assert tier.load(entries, time.monotonic() + 60) == [HIT, MISS, HIT, HIT, HIT]
+    for row, number in ((0, 3), (2, 1), (3, 0), (4, 2)):
+        assert (blocks[row] == content_of(number)).all()
+    stats = tier.stats()
+    assert (stats.hits, stats.misses, stats.read_bytes) == (4, 1, 4 * SIZE)
+    tier.check_integrity()
+    tier.close()
 
 
 def test_the_least_recently_used_goes_first_and_moves_on():

@@ -53,6 +53,29 @@ def test_a_block_is_found_before_it_is_written(open_disk, monkeypatch: pytest.Mo
     assert disk.load(1, 2) == [HIT, HIT]
 
 
+def test_it_knows_what_the_page_cache_has(open_disk, monkeypatch: pytest.MonkeyPatch):
+    """A load from memory and one from the disk differ by an order of magnitude: who plans one must know which it is."""
+    disk = open_disk()
+    disk.store(*range(8))
+    keys = [key_of(n) for n in range(8)]
+    assert disk.tier.share_in_page_cache(keys) == 1.0
+    assert disk.tier.share_in_page_cache([*keys, *map(key_of, range(100, 108))]) == pytest.approx(0.5, abs=0.17)
+    assert disk.tier.share_in_page_cache([]) == disk.tier.share_in_page_cache([key_of(99)]) == 0.0
+    may_write = threading.Event()
+    write = Segments.write
+    monkeypatch.setattr(Segments, "write", lambda *args: may_write.wait(60) and write(*args))
+    disk.offer(50)
+    assert disk.tier.share_in_page_cache([key_of(50)]) == 1.0, "what waits to be written is in memory"
+    may_write.set()
+    disk.tier.sync()
+    disk.tier.leave_page_cache(keys)
+    if disk.tier.share_in_page_cache(keys) == 1.0:
+        pytest.skip("this file system keeps its pages")
+    assert disk.tier.share_in_page_cache(keys) == 0.0
+    assert disk.found(*range(8)) == list(range(8))
+    assert disk.tier.share_in_page_cache(keys) == 1.0
+
+
 def test_the_callers_buffer_may_change_after_store(open_disk, monkeypatch: pytest.MonkeyPatch):
     may_write = threading.Event()
     write = Segments.write

@@ -1,0 +1,1 @@
+"""OpenAI's files and batches over HTTP. Translates only; ``sessions/batches`` decides."""

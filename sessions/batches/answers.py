@@ -1,0 +1,40 @@
+"""The lines of output and error files, in OpenAI's shape."""
+
+from __future__ import annotations
+
+import secrets
+
+import msgspec
+
+
+class _Response(msgspec.Struct, frozen=True):
+    status_code: int
+    request_id: str
+    body: msgspec.Raw
+
+
+class _Error(msgspec.Struct, frozen=True):
+    code: str
+    message: str
+
+
+class _Line(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    custom_id: str
+    response: _Response | None = None
+    error: _Error | None = None
+
+
+def response_line(custom_id: str, status: int, request_id: str, body: bytes) -> bytes:
+    """A request that was answered; ``body`` is JSON."""
+    response = _Response(status, request_id, msgspec.Raw(body))
+    return msgspec.json.encode(_Line(id=_new_id(), custom_id=custom_id, response=response))
+
+
+def error_line(custom_id: str, code: str, message: str) -> bytes:
+    """A request that never ran."""
+    return msgspec.json.encode(_Line(id=_new_id(), custom_id=custom_id, error=_Error(code, message)))
+
+
+def _new_id() -> str:
+    return f"batch_req_{secrets.token_hex(16)}"

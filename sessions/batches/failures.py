@@ -1,0 +1,53 @@
+"""Errors of SQLite and of the disk as errors of ours, each with what to do about it."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import StoreError
+
+
+def damaged(path: Path, what: str) -> StoreError:
+    """The error for content that cannot be what was written."""
+    return StoreError(
+        f"the batch store {path} is damaged: {what}",
+        remedy="restore a backup of it and of the folder files beside it, or move both away: files and batches are "
+        "then gone, sessions are not",
+    )
+
+
+@contextmanager
+def batch_store_errors(path: Path) -> Iterator[None]:
+    """Errors of SQLite and of the file system as StoreError."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _of_sqlite(error, path) from error
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _full(path) from error
+        raise StoreError(
+            f"the batch store's files in {path.parent} failed: {error.strerror}",
+            remedy="make the data folder readable and writable for this user",
+        ) from error
+
+
+def _of_sqlite(error: sqlite3.Error, path: Path) -> StoreError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary code of an extended one
+    match code:
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return damaged(path, str(error))
+        case sqlite3.SQLITE_FULL:
+            return _full(path)
+        case _:
+            return StoreError(
+                f"the batch store {path} failed: {error}", remedy="look at the data folder's rights and at its disk"
+            )
+
+
+def _full(path: Path) -> StoreError:
+    return StoreError("the disk of the batch store is full", remedy=f"free space for {path.parent}")

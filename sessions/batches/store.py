@@ -1,0 +1,189 @@
+"""The batch store for asyncio: a thread for the database and the contents of the files."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from ..errors import StoreError
+from ..store.threads import to_the_end
+from .batch import Batch, FilePurpose, LineResult, StoredFile
+from .config import BatchesConfig
+from .contents import FileContents
+from .database import BatchChange, BatchDatabase
+from .failures import batch_store_errors
+
+DATABASE_NAME = "batches.db"
+FOLDER_NAME = "files"
+_Result = TypeVar("_Result")
+
+
+class BatchStore:
+    """Files and batches on disk: ``batches.db`` (SQLite, every commit synced) and ``files/`` in ``folder``.
+
+    The session store's lock keeps other servers from the folder. What a method has returned survives the end of the
+    process and of the machine. All methods raise StoreError when the disk fails them.
+    """
+
+    def __init__(self, folder: Path, config: BatchesConfig) -> None:
+        """Open or create, and delete what a killed process left half done. Blocks for as long as that takes."""
+        self._path = folder / DATABASE_NAME
+        self._config = config
+        with batch_store_errors(self._path):
+            self._contents = FileContents(folder / FOLDER_NAME)
+        self._database = BatchDatabase(self._path)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sessile-batch-store")
+        try:
+            self._database.prepare()
+            with batch_store_errors(self._path):
+                self._contents.remove_all_but(self._database.all_file_ids())
+        except BaseException:
+            self._thread.shutdown()
+            self._database.close()
+            raise
+
+    async def add_file(self, file: StoredFile, pieces: Iterable[bytes]) -> StoredFile:
+        """Keep an uploaded file; the answer has its size. Raises StorageFull if the tenant may keep no more."""
+
+        def add() -> StoredFile:
+            self._database.require_room(file.tenant, file.num_bytes, self._config)
+            with batch_store_errors(self._path):
+                self._contents.write(file.file_id, pieces)
+            self._database.add_file(file, self._config)
+            return file
+
+        return await self._do(add)
+
+    async def file(self, tenant: str, file_id: str) -> StoredFile:
+        """A file of this tenant. Raises UnknownFile."""
+        return await self._do(lambda: self._database.file(tenant, file_id))
+
+    async def files(
+        self, tenant: str, purpose: FilePurpose | None, *, after: str | None, limit: int, newest_first: bool
+    ) -> list[StoredFile]:
+        """Files of a tenant, behind the file ``after``. Raises UnknownFile."""
+        return await self._do(
+            lambda: self._database.files(tenant, purpose, after=after, limit=limit, newest_first=newest_first)
+        )
+
+    async def delete_file(self, tenant: str, file_id: str) -> None:
+        """Delete a file. Raises UnknownFile, and FileInUse while a batch reads it."""
+
+        def delete() -> None:
+            self._database.delete_file(tenant, file_id)
+            with batch_store_errors(self._path):
+                self._contents.remove([file_id])
+
+        await self._do(delete)
+
+    def path(self, file_id: str) -> Path:
+        """Where the content of a file is. It may be deleted at any time, except while a batch reads it."""
+        return self._contents.path(file_id)
+
+    async def add_batch(self, batch: Batch) -> None:
+        """Keep a new batch. Raises UnknownFile, or CapacityError if the tenant has too many that are not over."""
+        await self._do(lambda: self._database.add_batch(batch, self._config))
+
+    async def batch(self, tenant: str, batch_id: str) -> Batch:
+        """A batch of this tenant. Raises UnknownBatch."""
+        return await self._do(lambda: self._database.batch(tenant, batch_id))
+
+    async def batches(self, tenant: str, *, after: str | None, limit: int) -> list[Batch]:
+        """Batches of a tenant, newest first, behind the batch ``after``. Raises UnknownBatch."""
+        return await self._do(lambda: self._database.batches(tenant, after=after, limit=limit))
+
+    async def unfinished(self, tenant: str) -> Batch | None:
+        """The oldest batch of a tenant that is not over."""
+        return await self._do(lambda: self._database.unfinished(tenant))
+
+    async def tenants_with_work(self) -> list[str]:
+        """The tenants that have batches which are not over."""
+        return await self._do(self._database.tenants_with_work)
+
+    async def change(self, batch_id: str, change: BatchChange) -> Batch:
+        """Make a change of a batch durable. ``change`` gets it as it stands, on the store's thread.
+
+        Raises UnknownBatch, and what ``change`` raises.
+        """
+        return await self._do(lambda: self._database.change(batch_id, change))
+
+    async def record(self, batch_id: str, results: Sequence[LineResult]) -> Batch:
+        """Keep what became of lines; one that has a result already keeps it."""
+        return await self._do(lambda: self._database.record(batch_id, results))
+
+    async def lines_with_results(self, batch_id: str) -> set[int]:
+        """The lines of a batch that have ended."""
+        return await self._do(lambda: self._database.lines_with_results(batch_id))
+
+    async def finish(self, batch: Batch, now: float) -> Batch:
+        """Write a batch's results to files and end it, as its ``ending`` says."""
+        return await self._do(lambda: self._finish(batch, now))
+
+    def _finish(self, batch: Batch, now: float) -> Batch:
+        output = self._written(batch, "output", now, succeeded=True)
+        errors = self._written(batch, "errors", now, succeeded=False)
+
+        def ended(current: Batch) -> Batch:
+            return current.at(
+                current.ending,
+                now,
+                output_file_id=None if output is None else output.file_id,
+                error_file_id=None if errors is None else errors.file_id,
+            )
+
+        return self._database.finish(batch.batch_id, [file for file in (output, errors) if file is not None], ended)
+
+    def _written(self, batch: Batch, name: str, now: float, *, succeeded: bool) -> StoredFile | None:
+        lines = iter(self._database.results(batch.batch_id, succeeded=succeeded))
+        first = next(lines, None)
+        if first is None:
+            return None
+        file_id = new_file_id()
+        with batch_store_errors(self._path):
+            size = self._contents.write(file_id, _lines(first, lines))
+        return StoredFile(
+            file_id=file_id,
+            tenant=batch.tenant,
+            filename=f"{batch.batch_id}_{name}.jsonl",
+            purpose=FilePurpose.BATCH_OUTPUT,
+            num_bytes=size,
+            created_at=now,
+            expires_at=now + self._config.ttl_s,
+        )
+
+    async def prune(self, now: float) -> None:
+        """Delete files and batches whose time is over."""
+
+        def prune() -> None:
+            gone = self._database.prune(now, self._config.ttl_s)
+            with batch_store_errors(self._path):
+                self._contents.remove(gone)
+
+        await self._do(prune)
+
+    def close(self) -> None:
+        """Finish what was asked, and close the database."""
+        self._thread.shutdown()
+        self._database.close()
+
+    async def _do(self, work: Callable[[], _Result]) -> _Result:
+        """Work of the thread, to its end: a cancelled caller hears of it only then, so that both know what happened."""
+        try:
+            submitted: Future[_Result] = self._thread.submit(work)
+        except RuntimeError as error:
+            raise StoreError("the batch store is closed", remedy="start the server again") from error
+        return await to_the_end(submitted)
+
+
+def new_file_id() -> str:
+    """An id that nobody can guess."""
+    return f"file-{secrets.token_hex(16)}"
+
+
+def _lines(first: bytes, rest: Iterable[bytes]) -> Iterable[bytes]:
+    yield first + b"\n"
+    for line in rest:
+        yield line + b"\n"

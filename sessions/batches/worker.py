@@ -1,0 +1,238 @@
+"""Runs batches: one after the other for each tenant, the tenants beside each other, line by line.
+
+What a line gave is on disk before it counts. A process that was killed goes on with the lines that have no result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import msgspec
+
+from ..errors import CapacityError, Draining, EngineError, SessileError, StoreError
+from .answers import error_line, response_line
+from .batch import Batch, BatchStatus, BatchUsage, LineResult
+from .lines import BatchInput, BatchLine
+from .store import BatchStore
+
+logger = logging.getLogger(__name__)
+
+_LATER = (CapacityError, Draining, EngineError, StoreError)  # not the line's fault: it is run again
+_RETRY_S = 1.0
+_STORE_RETRY_S = 5.0
+_AT_ONCE = 200  # results of lines that never ran, in one write
+Clock = Callable[[], float]
+
+
+class LineAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What the endpoint answered: an HTTP status, the id of the request, and a JSON body."""
+
+    status: int
+    request_id: str
+    body: bytes
+    usage: BatchUsage = BatchUsage()
+
+
+class RunLine(Protocol):
+    """Runs one request as a turn of the lowest priority. Closing or cancelling it ends the turn.
+
+    Raises CapacityError, Draining, EngineError and StoreError: not the request's fault. What is, is an answer.
+    """
+
+    async def __call__(self, tenant: str, endpoint: str, body: bytes) -> LineAnswer: ...
+
+
+class BatchWorker:
+    """``concurrency`` lines run at once. Tenants take turns for these places, whatever the sizes of their batches."""
+
+    def __init__(
+        self,
+        store: BatchStore,
+        run_line: RunLine,
+        open_input: Callable[[Batch], BatchInput],
+        clock: Clock,
+        *,
+        concurrency: int,
+        max_lines: int,
+    ) -> None:
+        self._store = store
+        self._run_line = run_line
+        self._open_input = open_input
+        self._clock = clock
+        self._concurrency = concurrency
+        self._max_lines = max_lines
+        self._places = asyncio.Semaphore(concurrency)
+        self._lanes: dict[str, _Lane] = {}
+
+    def has_work(self, tenant: str) -> None:
+        """Say that a tenant has a batch that is not over, or that was cancelled."""
+        lane = self._lanes.get(tenant)
+        if lane is None:
+            lane = self._lanes[tenant] = _Lane()
+            lane.task = asyncio.ensure_future(self._run_lane(tenant, lane))
+            lane.task.add_done_callback(lambda task: self._lane_ended(tenant, task))
+        lane.news.set()  # seen by the lane, or by who takes its place
+
+    async def aclose(self) -> None:
+        """End all turns. What has ended is on disk; the rest is run after the next start."""
+        tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _lane_ended(self, tenant: str, task: asyncio.Future[None]) -> None:
+        lane = self._lanes.pop(tenant)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("batches of a tenant stand still until its next one comes", exc_info=error)
+        elif not task.cancelled() and lane.news.is_set():  # said when it had just ended
+            self.has_work(tenant)
+
+    async def _run_lane(self, tenant: str, lane: _Lane) -> None:
+        """All batches of a tenant, the oldest first."""
+        while True:
+            lane.news.clear()
+            try:
+                batch = await self._store.unfinished(tenant)
+                if batch is not None:
+                    await self._step(batch, lane.news)
+                elif not lane.news.is_set():
+                    return
+            except* StoreError as errors:
+                logger.error("batches of a tenant wait: %s", errors.exceptions[0])
+                await asyncio.sleep(_STORE_RETRY_S)
+
+    async def _step(self, batch: Batch, news: asyncio.Event) -> None:
+        """Bring a batch from its status to the next one."""
+        match batch.status:
+            case BatchStatus.VALIDATING:
+                await self._validate(batch)
+            case BatchStatus.IN_PROGRESS:
+                await self._run_lines(batch, news)
+            case BatchStatus.FINALIZING | BatchStatus.CANCELLING:
+                ended = await self._store.finish(batch, self._clock())
+                logger.info("batch %s is %s: %d of %d", batch.batch_id, ended.status, ended.completed, ended.total)
+            case _:
+                raise AssertionError(f"batch {batch.batch_id} is {batch.status}")
+
+    async def _validate(self, batch: Batch) -> None:
+        try:
+            total, problems = await asyncio.to_thread(self._open_input(batch).check, self._max_lines)
+        except OSError as error:
+            raise StoreError(f"file {batch.input_file_id} cannot be read: {error.strerror}") from error
+
+        def checked(current: Batch) -> Batch:
+            if current.status is not BatchStatus.VALIDATING:  # cancelled meanwhile
+                return current
+            if problems:
+                return current.at(BatchStatus.FAILED, self._clock(), problems=problems)
+            return current.at(BatchStatus.IN_PROGRESS, self._clock(), total=total)
+
+        await self._store.change(batch.batch_id, checked)
+
+    async def _run_lines(self, batch: Batch, news: asyncio.Event) -> None:
+        """Run the lines without a result until all have one, the window closes, or the batch is cancelled."""
+        done = await self._store.lines_with_results(batch.batch_id)
+        lines = asyncio.ensure_future(self._all_lines(batch, done))
+        try:
+            cancelled = await self._ended_by_cancel(batch, lines, news)
+            is_late = not lines.done()
+        finally:
+            lines.cancel()
+            await asyncio.wait((lines,))
+        if not lines.cancelled():
+            lines.result()
+        if cancelled:
+            return
+        if is_late:
+            await self._give_up(batch)
+        ending = BatchStatus.EXPIRED if is_late else BatchStatus.COMPLETED
+        await self._store.change(batch.batch_id, lambda current: _finalizing(current, ending, self._clock()))
+
+    async def _ended_by_cancel(self, batch: Batch, lines: asyncio.Future[None], news: asyncio.Event) -> bool:
+        """Wait for the end of ``lines`` or of the batch's time; True as soon as the batch is cancelled."""
+        while True:
+            left = max(0.0, batch.expires_at - self._clock())
+            heard = asyncio.ensure_future(news.wait())
+            await asyncio.wait((lines, heard), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            told = heard.done()
+            heard.cancel()
+            if told:
+                news.clear()
+                current = await self._store.batch(batch.tenant, batch.batch_id)
+                if current.status is BatchStatus.CANCELLING:
+                    return True
+            if lines.done() or self._clock() >= batch.expires_at:
+                return False
+
+    async def _all_lines(self, batch: Batch, done: set[int]) -> None:
+        window = asyncio.Semaphore(self._concurrency)
+        left = self._open_input(batch).lines(done)
+        async with asyncio.TaskGroup() as running:
+            while (line := await _next(left)) is not None:
+                await window.acquire()
+                running.create_task(self._line(batch, line)).add_done_callback(lambda _: window.release())
+
+    async def _line(self, batch: Batch, line: BatchLine) -> None:
+        answer = await self._answer(batch, line)
+        result = LineResult(
+            line=line.number,
+            succeeded=answer.status == 200,
+            body=response_line(line.custom_id, answer.status, answer.request_id, answer.body),
+            usage=answer.usage,
+        )
+        await self._store.record(batch.batch_id, [result])
+
+    async def _answer(self, batch: Batch, line: BatchLine) -> LineAnswer:
+        while True:
+            try:
+                async with self._places:
+                    return await self._run_line(batch.tenant, batch.endpoint, line.body)
+            except _LATER as error:
+                logger.debug("line %d of %s waits: %s", line.number, batch.batch_id, error)
+                await asyncio.sleep(_seconds_until_retry(error))
+
+    async def _give_up(self, batch: Batch) -> None:
+        """Say of each line that has not ended that its time is over."""
+        done = await self._store.lines_with_results(batch.batch_id)
+        left = self._open_input(batch).lines(done)
+        while some := await asyncio.to_thread(lambda: [line for line, _ in zip(left, range(_AT_ONCE), strict=False)]):
+            message = "the request was not run before the batch's completion window closed"
+            results = [
+                LineResult(
+                    line=line.number,
+                    succeeded=False,
+                    body=error_line(line.custom_id, "batch_expired", message),
+                )
+                for line in some
+            ]
+            await self._store.record(batch.batch_id, results)
+
+
+class _Lane:
+    """The task of one tenant, and what wakes it."""
+
+    def __init__(self) -> None:
+        self.news = asyncio.Event()
+        self.task: asyncio.Future[None] | None = None
+
+
+async def _next(lines: Iterator[BatchLine]) -> BatchLine | None:
+    try:
+        return await asyncio.to_thread(next, lines, None)
+    except OSError as error:
+        raise StoreError(f"the input of a batch cannot be read: {error.strerror}") from error
+
+
+def _finalizing(current: Batch, ending: BatchStatus, now: float) -> Batch:
+    if current.status is not BatchStatus.IN_PROGRESS:  # cancelled at the last moment
+        return current
+    return current.at(BatchStatus.FINALIZING, now, ending=ending)
+
+
+def _seconds_until_retry(error: SessileError) -> float:
+    if error.retry_after_s is not None:
+        return error.retry_after_s
+    return _STORE_RETRY_S if isinstance(error, StoreError) else _RETRY_S
