@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo serve test explore soak check lint types bench bench-kernels proto wheel clean
+.PHONY: help setup demo serve test explore soak fuzz sbom audit check lint types bench bench-kernels proto wheel clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ -/'
@@ -48,6 +48,22 @@ check: lint types test ## ruff, mypy, pyright and the tests
 
 soak: $(STAMP) ## wear a server for 30 minutes with 200 sessions, and look for what is left behind
 	PYTHONPATH=.import-root:tests/fakes $(BIN)/python tests/soak/soak.py $(SOAK_FLAGS)
+
+SUPPLY := $(VENV)/.supply
+
+$(SUPPLY): $(STAMP)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[supply]'
+	touch $(SUPPLY)
+
+fuzz: $(SUPPLY) ## feed bad inputs to every parser, a minute each; FUZZ_FLAGS="--seconds 300 gguf" for more of one
+	PYTHONPATH=.import-root $(BIN)/python tests/fuzz/fuzz.py $(FUZZ_FLAGS)
+
+sbom: $(SUPPLY) ## the bill of materials of this environment, build/sbom.json (CycloneDX)
+	mkdir -p build
+	$(BIN)/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --no-validate --output-reproducible --of JSON -o build/sbom.json
+
+audit: $(SUPPLY) ## known vulnerabilities of what is installed, or why that cannot be told here
+	$(BIN)/python .ci/audit
 
 bench: $(STAMP) ## measure the server as agents use it, at most 10 minutes; results in docs/benchmarks
 	$(BIN)/bench-agent report --out docs/benchmarks $(BENCH_FLAGS)
