@@ -11,6 +11,7 @@ from msgspec import Meta
 from ...sessions.errors import ConfigError
 
 GIB = 2**30
+LEAST_WEIGHT, MOST_WEIGHT = 0.01, 100.0
 
 
 class Device(enum.StrEnum):
@@ -91,6 +92,10 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     batch_patience_s: Annotated[
         float, Meta(ge=0, description="a batch turn that waited so long counts as background; 0: never")
     ] = 600.0
+    tenant_weights: Annotated[
+        tuple[str, ...],
+        Meta(description="shares of tenants that compete, such as gold=4,trial=0.5; one that is not named has 1"),
+    ] = ()
     reuse_index_tokens: Annotated[
         int, Meta(ge=0, description="tokens that are remembered to know what could have been reused; 22 bytes each")
     ] = 2_000_000
@@ -112,6 +117,11 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         Meta(ge=0, description="an engine that says nothing for so many seconds is killed and replaced; 0: never"),
     ] = 120.0
     threads: Annotated[int, Meta(ge=0, description="CPU threads of the engine; 0: one a core")] = 0
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """``tenant_weights`` by tenant. Raises ConfigError naming the first that is none."""
+        return dict(_weight(text) for text in self.tenant_weights)
 
     def validate(self) -> None:
         """Raise ConfigError naming the first key that is out of range."""
@@ -149,3 +159,19 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
                 field="engine.max_batch_tokens",
                 remedy="each running sequence needs one token of a step",
             )
+        _ = self.weights
+
+
+def _weight(text: str) -> tuple[str, float]:
+    tenant, _, number = text.rpartition("=")
+    try:
+        weight = float(number)
+    except ValueError:
+        weight = 0.0
+    if not tenant or not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
+        raise ConfigError(
+            f"engine.tenant_weights has {text!r}",
+            field="engine.tenant_weights",
+            remedy=f"each is tenant=weight, the weight a number from {LEAST_WEIGHT} to {MOST_WEIGHT}",
+        )
+    return tenant, weight

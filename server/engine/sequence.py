@@ -81,7 +81,7 @@ class Sequence:
     @property
     def is_decoding(self) -> bool:
         """Only the token sampled last is to be computed, and what a grammar forced behind it."""
-        return self.num_uncomputed <= 1 + self.num_forced and self.num_tokens > self.num_prompt_tokens
+        return self.num_tokens - self.num_computed <= 1 + self.num_forced and self.num_tokens > self.num_prompt_tokens
 
     @property
     def num_output_tokens(self) -> int:

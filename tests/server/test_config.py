@@ -33,7 +33,7 @@ def example(setting: Setting) -> tuple[str, str, object]:
         case "float":
             return "0.75", "0.75", 0.75
         case "list":
-            return "a, b", '["a", "b"]', ("a", "b")
+            return "a=1, b=2", '["a=1", "b=2"]', ("a=1", "b=2")
         case "path":
             return "/somewhere", '"/somewhere"', Path("/somewhere")
         case _:
@@ -99,6 +99,9 @@ def test_every_setting_has_a_description_and_its_own_name() -> None:
         ({"drain_timeout_s": "inf"}, {}, "", "server.drain_timeout_s", "a number from 0"),
         ({"data_dir": ""}, {}, "", "server.data_dir", "a path"),
         ({"http_port": "50051"}, {}, "", "grpc.port", "50051"),
+        ({"tenant_weights": "gold=4,trial"}, {}, "", "engine.tenant_weights", "tenant=weight"),
+        ({"tenant_weights": "gold=0"}, {}, "", "engine.tenant_weights", "0.01"),
+        ({"tenant_weights": "gold=nan"}, {}, "", "engine.tenant_weights", "a number"),
         ({"max_batch_tokens": "2"}, {}, "", "engine.max_batch_tokens", "max_sequences"),
         ({}, {"SESSILE_LOG_REQUESTS": "perhaps"}, "", "log.requests", "true or false"),
     ],

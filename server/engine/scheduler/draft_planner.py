@@ -13,8 +13,6 @@ hold no block between steps, and nobody is preempted for them.
 
 from __future__ import annotations
 
-import dataclasses
-
 from ....sessions.cache.prefix_cache import PrefixCache
 from ..sequence import Sequence
 from ..speculation.drafter import Branches, Drafter, DraftRequest
@@ -38,9 +36,15 @@ class DraftPlanner:
             DraftRequest(chunk.sequence, max(0, chunk.sequence.num_tokens_left - 1) if chunk.reaches_end else 0)
             for chunk in plan.chunks
         ]
+        guesses = self._drafter.draft(requests, budget)
+        if not any(guesses):
+            return
         decodes, plan.chunks = plan.chunks, []
-        for chunk, request, branches in zip(decodes, requests, self._drafter.draft(requests, budget), strict=True):
-            budget -= self._add_chunks(plan, chunk, request.most, branches, budget)
+        for chunk, request, branches in zip(decodes, requests, guesses, strict=True):
+            if branches:
+                budget -= self._add_chunks(plan, chunk, request.most, branches, budget)
+            else:
+                plan.chunks.append(chunk)
 
     def accept(self, chunks: list[Chunk], accepted: Chunk) -> bool:
         """Of ``chunks``, those of one turn in a step, go on with ``accepted``: the turn's tokens but the last one were
@@ -61,7 +65,7 @@ class DraftPlanner:
 
     def _add_chunks(self, plan: StepPlan, chunk: Chunk, most: int, branches: Branches, budget: int) -> int:
         """Returns how many tokens more than ``chunk`` these are."""
-        drafts = self._fit(chunk.sequence, branches[0][: min(most, max(0, budget))]) if branches else ()
+        drafts = self._fit(chunk.sequence, branches[0][: min(most, max(0, budget))])
         plan.chunks.append(_with_drafts(chunk, drafts))
         used = len(drafts)
         for other in branches[1:]:
@@ -90,8 +94,8 @@ class DraftPlanner:
         blocks, copy = found
         if copy is not None:
             plan.copies.append(copy)
-        return dataclasses.replace(_with_drafts(chunk, drafts), blocks=tuple(blocks))
+        return _with_drafts(chunk, drafts)._replace(blocks=tuple(blocks))
 
 
 def _with_drafts(chunk: Chunk, drafts: tuple[int, ...]) -> Chunk:
-    return dataclasses.replace(chunk, num_tokens=chunk.num_tokens + len(drafts), drafts=drafts)
+    return chunk._replace(num_tokens=chunk.num_tokens + len(drafts), drafts=drafts)

@@ -1,7 +1,8 @@
 """Which running turn gives its place to one that waits.
 
-Two have to: a batch turn, which only fills what others leave; and a turn of a tenant that runs more than its part,
-while another has less. Each such change brings the places closer to what is fair, so none is undone by the next.
+Two have to: a batch turn, which only fills what others leave; and a turn of a tenant that runs more than its part, by
+its weight, while another has less. Each such change brings the places closer to what is fair, so none is undone by the
+next.
 """
 
 from __future__ import annotations
@@ -25,11 +26,16 @@ def offline_victim(running: Items[Sequence], level: int, patience: ClassPatience
 def unfair_victim(
     running: Items[Sequence], waits: Sequence, shares: FairShares, level: int, patience: ClassPatience, now: float
 ) -> Sequence | None:
-    """The last turn of a tenant that runs two more than the tenant of ``waits``, and was served more."""
+    """The last turn of a tenant that has, by its weight, as many places as the tenant of ``waits`` or more, even after
+    this change, and was served more, even when what the turn was charged for and did not get is taken back."""
     tenant = waits.turn.tenant
     places = collections.Counter(each.turn.tenant for each in running)
-    most, count = places.most_common(1)[0]
-    if count - places[tenant] < 2 or shares.served(most) <= shares.served(tenant):
+    most = max(places, key=lambda who: places[who] / shares.weight(who))
+    if (places[most] - 1) / shares.weight(most) < (places[tenant] + 1) / shares.weight(tenant):
         return None
     theirs = (each for each in reversed(running) if each.turn.tenant == most)
-    return next((each for each in theirs if patience.level(each, now) >= level), None)
+    victim = next((each for each in theirs if patience.level(each, now) >= level), None)
+    if victim is None:
+        return None
+    taken_back = max(0, victim.num_charged - victim.num_computed) / shares.weight(most)
+    return victim if shares.served(most) - taken_back > shares.served(tenant) else None

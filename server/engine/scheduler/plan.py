@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 from ....sessions.cache.prefix_cache import BlockCopy
 from ..block_loads import BlockLoad
@@ -10,8 +11,7 @@ from ..sequence import Sequence
 from .step_time import StepWork
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """Compute ``num_tokens`` tokens of ``sequence`` from ``start`` on, of which the last are ``drafts``: guesses that
     stand behind the sequence's own tokens. ``blocks``, where there are any, are its blocks from that of ``start`` on,
     instead of the sequence's: see ``draft_planner``."""
@@ -29,7 +29,7 @@ class Chunk:
     @property
     def reaches_end(self) -> bool:
         """The sequence's last token is computed too, so the next one can be sampled."""
-        return self.start + self.num_own_tokens == self.sequence.num_tokens
+        return self.start + self.num_tokens - len(self.drafts) == self.sequence.num_tokens
 
     @property
     def num_rows(self) -> int:
@@ -55,7 +55,7 @@ class StepPlan:
 
     @property
     def num_tokens(self) -> int:
-        return sum(chunk.num_tokens for chunk in self.chunks)
+        return sum([chunk.num_tokens for chunk in self.chunks])
 
     @property
     def only_decodes(self) -> bool:

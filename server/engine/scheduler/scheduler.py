@@ -66,7 +66,7 @@ class Scheduler:
         self._transfer = transfer
         self._clock = clock
         self._patience = ClassPatience.of(config)
-        self._shares = [FairShares() for _ in Priority]
+        self._shares = [FairShares(config.weights) for _ in Priority]
         self._waiting = WaitingTurns(self._patience, self._shares)
         self._running: list[Sequence] = []  # by rank
         self._loading: dict[Sequence, BlockLoad] = {}  # those ended meanwhile only wait for the I/O thread
@@ -141,11 +141,10 @@ class Scheduler:
         self._waiting.lift(now)
         self._clear_the_way(plan, now)
         budget = StepBudget(self._config.max_batch_tokens, self._bound)
-        self._plan_decodes(plan)
+        prefilling = self._plan_decodes(plan)
         self._drafts.add_to(plan)
-        for chunk in plan.chunks:
-            budget.add_decode(chunk)
-        self._plan_prefills(plan, budget, now)
+        budget.add_decodes(plan.chunks)
+        self._plan_prefills(prefilling, plan, budget, now)
         plan.work = budget.work
         plan.predicted_s = self._times.predict(budget.work)
         return plan
@@ -164,7 +163,9 @@ class Scheduler:
             changed = self._blocks.commit(sequence)
             if changed:
                 replaced[sequence] = changed
-            self._let_go(self._in_flight.advance(sequence, sequence.num_computed // self._blocks.block_size))
+            let_go = self._in_flight.advance(sequence, sequence.num_computed // self._blocks.block_size)
+            if let_go:
+                self._let_go(let_go)
         return replaced
 
     def accept(self, chunks: list[Chunk], accepted: Chunk) -> bool:
@@ -227,17 +228,25 @@ class Scheduler:
 
     # -- planning -------------------------------------------------------------------------------------------------
 
-    def _plan_decodes(self, plan: StepPlan) -> None:
+    def _plan_decodes(self, plan: StepPlan) -> list[Sequence]:
+        """Returns the turns that run and do not decode; some may be preempted by now."""
         spare = self._config.max_batch_tokens - len(self._running)  # for what grammars forced
+        prefilling = []
         for sequence in self.running:
-            if sequence.state is SequenceState.RUNNING and sequence.is_decoding and self._make_room(sequence, plan):
+            if sequence.state is not SequenceState.RUNNING:
+                continue
+            if not sequence.is_decoding:
+                prefilling.append(sequence)
+            elif self._make_room(sequence, plan):
                 forced = min(sequence.num_uncomputed - 1, spare)
                 spare -= forced
                 plan.chunks.append(Chunk(sequence, sequence.num_computed, 1 + forced))
+        return prefilling
 
-    def _plan_prefills(self, plan: StepPlan, budget: StepBudget, now: float) -> None:
-        """Fill what is left of the step with chunks, the most urgent first; turns start where it is their turn."""
-        prefills = [(self._urgency(each, now), each) for each in self._running if not each.is_decoding]
+    def _plan_prefills(self, running: list[Sequence], plan: StepPlan, budget: StepBudget, now: float) -> None:
+        """Fill what is left of the step with chunks of ``running`` turns and of others that start where it is their
+        turn, the most urgent first."""
+        prefills = [(self._urgency(each, now), each) for each in running if each.state is SequenceState.RUNNING]
         prefills.sort(key=lambda pair: pair[0], reverse=True)
         waits: Sequence | None = None
         while budget.has_room:

@@ -24,10 +24,11 @@ class StepBudget:
         """For at least one more token of prefill."""
         return not self._is_full and self.tokens_left > 0 and self._most(0) > 0
 
-    def add_decode(self, chunk: Chunk) -> None:
-        """Take the tokens of a decode and its drafts."""
-        self.tokens_left -= chunk.num_tokens
-        self.work.add_decode(chunk.num_tokens, chunk.start)
+    def add_decodes(self, chunks: list[Chunk]) -> None:
+        """Take the tokens of decodes and their drafts."""
+        num_tokens = sum([chunk.num_tokens for chunk in chunks])
+        self.tokens_left -= num_tokens
+        self.work.add_decode(num_tokens, sum([chunk.start for chunk in chunks]))
 
     def take_prefill(self, sequence: Sequence) -> int:
         """How many tokens of ``sequence`` this step computes; they are taken."""

@@ -27,7 +27,7 @@ class StepWork:
     prefill_pairs: float = 0.0  # of a token and one before it that it looks at
 
     def add_decode(self, num_tokens: int, context: int) -> None:
-        """``num_tokens`` of a decoding sequence, drafts included, behind ``context`` others."""
+        """``num_tokens`` of decoding sequences, drafts included, behind ``context`` others."""
         self.decode_tokens += num_tokens
         self.decode_context += context
 

@@ -11,6 +11,7 @@ _BUCKET_ENDS = (1, 2, 3, 4, 6, 9, 15)  # of match lengths; the last bucket has n
 _NUM_BUCKETS = len(_BUCKET_ENDS) + 1
 _LENGTHS = 128  # of matches, and of guesses behind them
 _BUCKETS = [sum(length > end for end in _BUCKET_ENDS) for length in range(_LENGTHS)]
+_LONGEST_THAT_DIFFERS = _BUCKET_ENDS[-1] + 1  # longer matches are all in the last bucket
 _NUM_AGREEMENTS = len(Agreement)
 # Right first tokens, by how the places agree and how long they match, as measured on agents' outputs: a start that what
 # happens soon outweighs.
@@ -23,6 +24,7 @@ _PRIORS = {
 _PRIOR_OF_FURTHER = (0.5, 0.62, 0.75, 0.8, 0.85, 0.87, 0.9, 0.95)
 _PRIOR_WEIGHT = 8.0
 _MEMORY = 64.0  # tries that count; older ones fade
+_FADE = 1.0 - 1.0 / _MEMORY
 _REFRESH = 64  # observations after which curves are computed anew
 
 
@@ -44,7 +46,8 @@ class Acceptance:
 
     def curve(self, proposal: Proposal) -> npt.NDArray[np.float64]:
         """For each place in a guess like this one the probability that all tokens up to it are right, [longest]."""
-        key = (proposal.source * _NUM_AGREEMENTS + proposal.agreement) * _LENGTHS + proposal.match_length
+        length = min(proposal.match_length, _LONGEST_THAT_DIFFERS)
+        key = (proposal.source * _NUM_AGREEMENTS + proposal.agreement) * _LENGTHS + length
         curve = self._curves.get(key)
         if curve is None:
             curve = self._curves[key] = self._compute(proposal)
@@ -55,9 +58,12 @@ class Acceptance:
         for index in range(min(right + 1, known, len(proposal.token_ids))):
             place = _class(proposal, index)
             tries = self._tries[place]
-            fade = 1.0 if tries < _MEMORY else 1.0 - 1.0 / _MEMORY
-            self._tries[place] = tries * fade + 1.0
-            self._hits[place] = self._hits[place] * fade + (index < right)
+            if tries < _MEMORY:
+                self._tries[place] = tries + 1.0
+                self._hits[place] += index < right
+            else:
+                self._tries[place] = tries * _FADE + 1.0
+                self._hits[place] = self._hits[place] * _FADE + (index < right)
         self._observed += 1
         if self._observed % _REFRESH == 0:
             self._curves.clear()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
 from ..messages import DraftCounters
@@ -12,8 +11,7 @@ from ..sequence import Sequence
 Branches: TypeAlias = tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DraftRequest:
+class DraftRequest(NamedTuple):
     """Guess the next tokens of ``sequence``, at most ``most`` of them: more could not be used."""
 
     sequence: Sequence

@@ -23,7 +23,7 @@ _DOUBT = 3.0  # tries for which a turn is taken for an average one
 _MOST_TRUST = 2.0
 _REST_AFTER = 8  # steps in which nothing paid; then a step is looked at now and then
 _LONGEST_REST = 4
-_MOST_GUESSING_S = 0.5e-3  # in a step
+_MOST_GUESSING_S = 0.4e-3  # in a step
 _LEAST_ASKS = 8
 _ASK_FADE = 0.05
 

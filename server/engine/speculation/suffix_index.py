@@ -62,12 +62,13 @@ class SuffixIndex:
         start, stop = self.num_tokens, self.num_tokens + len(token_ids)
         if stop > len(self._tokens):
             self._grow(stop)
-        self._tokens[start:stop] = token_ids
         self.num_tokens = stop
         if stop - start >= _BULK:
+            self._tokens[start:stop] = token_ids
             self._link_many(start, stop)
         else:
-            for at in range(start, stop):
+            for at, token_id in enumerate(token_ids.tolist(), start):
+                self._token[at] = token_id
                 self._link(at)
 
     def cut(self, num_tokens: int) -> None:

@@ -10,7 +10,6 @@ from rich.console import Console
 
 from ....model.source import resolve_model
 from ....text.tokenizer_files import load_tokenizer
-from ...engine_config import Speculation
 from ..drafter import Drafter, NoDrafts
 from ..speculator import Speculator
 from ..step_cost import StepCost
@@ -52,9 +51,13 @@ def _overhead(arguments: argparse.Namespace) -> None:
 def _random(arguments: argparse.Namespace) -> None:
     model = load()
     for batch in arguments.batch:
-        best = compare(model, batch, arguments.tokens, arguments.rounds)
-        off, on = best[Speculation.OFF], best[Speculation.AUTO]
-        console.print(f"batch {batch:2}: off {off * 1e3:.2f} ms a token, auto {on * 1e3:.2f} ms: {on / off - 1:+.1%}")
+        rounds = compare(model, batch, arguments.steps, arguments.rounds)
+        off, auto = (statistics.median(seconds) * 1e3 for seconds in zip(*rounds, strict=True))
+        ratios = sorted(with_it / without - 1 for without, with_it in rounds)
+        console.print(
+            f"batch {batch:2}: off {off:.2f} ms a token, auto {auto:.2f} ms: {statistics.median(ratios):+.1%} "
+            f"({ratios[0]:+.1%} to {ratios[-1]:+.1%})"
+        )
 
 
 def main() -> None:
@@ -72,7 +75,7 @@ def main() -> None:
     overhead.set_defaults(run=_overhead)
     random = commands.add_parser("random", help="the embedded model saying random tokens, with speculation and without")
     random.add_argument("--batch", type=int, nargs="+", default=[1, 4, 16])
-    random.add_argument("--tokens", type=int, default=96)
+    random.add_argument("--steps", type=int, default=64)
     random.add_argument("--rounds", type=int, default=5)
     random.set_defaults(run=_random)
     arguments = parser.parse_args()

@@ -32,7 +32,7 @@ WARM_UP_STEPS = 100
 class StepTimes:
     """Microseconds of Python by step."""
 
-    whole: list[float]  # schedule, complete, accept, verified
+    whole: list[float]  # the scheduler's schedule, complete and accept, the drafter's draft and verified
     drafting: list[float]  # of these, guessing and choosing
     drafted_a_step: float
 
@@ -85,12 +85,16 @@ def measure(drafter: Drafter, turns: int, context: int, steps: int) -> StepTimes
         scheduled = time.perf_counter() - started
         counts = plan.only_decodes and len(plan.chunks) >= turns
         told = [_told(chunk, coming) for chunk in plan.chunks if chunk.reaches_end]
+        verified = _append(told)
         started = time.perf_counter()
         scheduler.complete(plan)
-        _accept(scheduler, drafter, told)
+        for chunks, accepted, drafts in verified:
+            scheduler.accept(chunks, accepted)
+            drafter.verified(accepted.sequence, drafts)
+        completed = time.perf_counter() - started
         left -= counts
         if counts and left < steps:
-            whole.append((scheduled + time.perf_counter() - started) * 1e6)
+            whole.append((scheduled + completed) * 1e6)
             drafting.append(timed.seconds * 1e6)
             drafted += plan.num_tokens - turns
     return StepTimes(whole, drafting, drafted / steps)
@@ -104,16 +108,19 @@ def _told(chunk: Chunk, coming: dict[str, list[int]]) -> tuple[Chunk, list[int]]
     return chunk, words[: right + 1]
 
 
-def _accept(scheduler: Scheduler, drafter: Drafter, told: list[tuple[Chunk, list[int]]]) -> None:
+def _append(told: list[tuple[Chunk, list[int]]]) -> list[tuple[list[Chunk], Chunk, list[VerifiedDraft]]]:
+    """Give the turns their tokens. Returns for each its chunks, the one that was right for longest, and what became of
+    its drafts."""
+    verified = []
     for sequence, group in itertools.groupby(told, lambda pair: pair[0].sequence):
         found = list(group)
         chunk, words = max(found, key=lambda pair: len(pair[1]))
         for word in words:
             sequence.append(word, None)
-        scheduler.accept([each for each, _ in found], chunk)
-        verified = [VerifiedDraft(c.drafts, len(w) - 1 if c is chunk else 0) for c, w in found if c.drafts]
-        drafter.verified(sequence, verified)
         sequence.take_output(0.0)
+        drafts = [VerifiedDraft(c.drafts, len(w) - 1 if c is chunk else 0) for c, w in found if c.drafts]
+        verified.append(([each for each, _ in found], chunk, drafts))
+    return verified
 
 
 def _scheduler(drafter: Drafter, turns: int, most_tokens: int) -> Scheduler:

@@ -161,13 +161,18 @@ def test_starvation_of_a_class_ends_with_its_patience(waits: Priority, gap: floa
     sizes=st.lists(st.tuples(st.integers(1, 300), st.integers(1, 40)), min_size=3, max_size=3),
     starts=st.lists(st.floats(0, 3), min_size=3, max_size=3),
     places=st.integers(1, 6),
+    weights=st.lists(st.sampled_from([1.0, 1.0, 0.25, 3.0]), min_size=3, max_size=3),
 )
-@example(sizes=[(1, 1), (1, 1), (1, 1)], starts=[0.0, 0.0, 1.0], places=1)  # the last token is taken back each time
-def test_fairness_tenants_with_a_backlog_get_the_same(sizes, starts, places) -> None:
-    """While several tenants have turns waiting, what they were served differs by the prompt of one turn and twice the
-    outputs of those that run at once, at most; whenever each of them came."""
-    engine = an_engine(num_blocks=8192, max_sequences=places, max_batch_tokens=64)
-    bound = max(tokens for tokens, _ in sizes) + 2 * places * max(count for _, count in sizes)
+@example(
+    sizes=[(1, 1), (1, 1), (1, 1)], starts=[0.0, 0.0, 1.0], places=1, weights=[1.0] * 3
+)  # the last token is taken back each time
+def test_fairness_tenants_with_a_backlog_get_the_same(sizes, starts, places, weights) -> None:
+    """While several tenants have turns waiting, what they were served, by their weights, differs by the prompt of one
+    turn and twice the outputs of those that run at once, at most; whenever each of them came."""
+    named = tuple(f"{tenant}={weight}" for tenant, weight in zip(TENANTS, weights, strict=True))
+    engine = an_engine(num_blocks=8192, max_sequences=places, max_batch_tokens=64, tenant_weights=named)
+    prompt = max(tokens / weight for (tokens, _), weight in zip(sizes, weights, strict=True))
+    bound = prompt + 2 * places * max(count / weight for (_, count), weight in zip(sizes, weights, strict=True))
     names = itertools.count()
     for _ in range(120):
         for tenant, (tokens, count), start in zip(TENANTS, sizes, starts, strict=True):
@@ -183,6 +188,32 @@ def test_fairness_tenants_with_a_backlog_get_the_same(sizes, starts, places) -> 
         served = [engine.scheduler.served_tokens(tenant, Priority.INTERACTIVE) for tenant in behind]
         if len(served) > 1:
             assert max(served) - min(served) <= bound
+
+
+def test_fairness_a_tenant_of_weight_3_gets_three_times_as_much() -> None:
+    engine = an_engine(max_sequences=4, max_batch_tokens=64, tenant_weights=("gold=3",))
+    for index in range(200):
+        for tenant in ("gold", "other"):
+            engine.submit(a_turn(f"{tenant}-{index}", 60, max_tokens=20, tenant=tenant))
+    engine.run_until(engine.now + 20)
+    got = {
+        tenant: sum(r.ended is not None for r in engine.records.values() if r.turn.tenant == tenant)
+        for tenant in ("gold", "other")
+    }
+    assert got["other"] > 10
+    assert 2.5 < got["gold"] / got["other"] < 3.5
+
+
+def test_fairness_a_tenant_of_weight_3_takes_three_of_four_places() -> None:
+    engine = an_engine(max_sequences=4, tenant_weights=("gold=3",))
+    for index in range(4):
+        engine.submit(a_turn(f"other-{index}", 60, max_tokens=2000, tenant="other"))
+    engine.run_until(engine.now + 3)
+    for index in range(4):
+        engine.submit(a_turn(f"gold-{index}", 60, max_tokens=2000, tenant="gold"))
+    engine.run_until(engine.now + 2)
+    assert [each.turn.tenant for each in engine.scheduler.running].count("gold") == 3
+    assert engine.scheduler.num_preemptions == 3, "and nobody is preempted back and forth"
 
 
 def test_fairness_a_tenant_with_many_turns_does_not_crowd_out_another() -> None:

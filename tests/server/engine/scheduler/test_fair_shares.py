@@ -6,7 +6,7 @@ from sessile.server.engine.scheduler.fair_shares import FORGET_ABOVE, FairShares
 
 
 def test_idle_time_gains_no_credit() -> None:
-    shares = FairShares()
+    shares = FairShares({})
     shares.join("busy")
     for _ in range(10):
         shares.choose("busy")
@@ -16,7 +16,7 @@ def test_idle_time_gains_no_credit() -> None:
 
 
 def test_what_was_served_beyond_others_is_not_forgotten_by_a_pause() -> None:
-    shares = FairShares()
+    shares = FairShares({})
     shares.join("other")
     shares.join("greedy")
     shares.charge("greedy", 500)
@@ -26,7 +26,7 @@ def test_what_was_served_beyond_others_is_not_forgotten_by_a_pause() -> None:
 
 
 def test_it_is_forgotten_when_the_others_have_had_as_much() -> None:
-    shares = FairShares()
+    shares = FairShares({})
     for tenant in ("greedy", "other"):
         shares.join(tenant)
     shares.charge("greedy", 500)
@@ -40,7 +40,7 @@ def test_it_is_forgotten_when_the_others_have_had_as_much() -> None:
 
 def test_nobody_starves_behind_tenants_that_are_always_new() -> None:
     """Each newcomer starts at the fair level, which rises with what the others before it were served."""
-    shares = FairShares()
+    shares = FairShares({})
     shares.join("old")
     shares.charge("old", 1000)
     served = 0
@@ -57,7 +57,7 @@ def test_nobody_starves_behind_tenants_that_are_always_new() -> None:
 
 
 def test_memory_follows_those_that_are_active() -> None:
-    shares = FairShares()
+    shares = FairShares({})
     shares.join("stays")
     for index in range(5 * FORGET_ABOVE):
         shares.join(str(index))
@@ -70,10 +70,30 @@ def test_memory_follows_those_that_are_active() -> None:
 
 
 def test_what_is_taken_back_leaves_the_fair_level_where_it_was() -> None:
-    shares = FairShares()
+    shares = FairShares({})
     shares.join("old")
     for _ in range(100):
         shares.charge("old", 2)
         shares.charge("old", -1)
     shares.join("new")
     assert shares.served("new") == shares.served("old") == 100
+
+
+def test_a_token_counts_by_the_weight_of_its_tenant() -> None:
+    shares = FairShares({"gold": 4.0, "trial": 0.5})
+    for tenant in ("gold", "trial", "other"):
+        shares.join(tenant)
+    for tenant in ("gold", "trial", "other"):
+        shares.charge(tenant, 100)
+    assert [shares.served(tenant) for tenant in ("gold", "trial", "other")] == [25.0, 200.0, 100.0]
+
+
+def test_the_fair_level_rises_as_fast_as_what_a_waiting_tenant_of_any_weight_would_have() -> None:
+    shares = FairShares({"gold": 4.0})
+    for tenant in ("gold", "other"):
+        shares.join(tenant)
+    for _ in range(100):
+        for tenant, tokens in (("gold", 40), ("other", 10)):
+            shares.charge(tenant, tokens)
+    shares.join("new")
+    assert shares.served("new") == shares.served("gold") == shares.served("other")

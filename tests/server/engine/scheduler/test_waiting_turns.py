@@ -23,7 +23,7 @@ class WaitingMachine(RuleBasedStateMachine):
     @initialize(background=st.sampled_from([5.0, math.inf]), batch=st.sampled_from([9.0, math.inf]))
     def start(self, background: float, batch: float) -> None:
         self.patience = ClassPatience(background, batch)
-        self.shares = [FairShares() for _ in Priority]
+        self.shares = [FairShares({}) for _ in Priority]
         self.turns = WaitingTurns(self.patience, self.shares)
         self.model: list[list] = []
         self.now = 0.0
@@ -116,7 +116,7 @@ TestWaitingTurns.settings = settings(max_examples=60, stateful_step_count=40, de
 
 def test_what_left_is_forgotten() -> None:
     """Thousands come and go behind one that stays: the heaps follow those that wait, not those that ever did."""
-    shares = [FairShares() for _ in Priority]
+    shares = [FairShares({}) for _ in Priority]
     turns = WaitingTurns(ClassPatience(math.inf, math.inf), shares)
     stays = a_sequence(0)
     turns.add(stays, 0.0, 1, 0.0)
@@ -131,7 +131,7 @@ def test_what_left_is_forgotten() -> None:
 
 def test_a_turn_that_came_back_to_wait_expires_once() -> None:
     """A turn that was preempted stood in the list of deadlines twice, and its second end took the engine down."""
-    turns = WaitingTurns(ClassPatience(math.inf, math.inf), [FairShares() for _ in Priority])
+    turns = WaitingTurns(ClassPatience(math.inf, math.inf), [FairShares({}) for _ in Priority])
     sequence = a_sequence(0, deadline_s=3.0)
     for _ in range(2):
         turns.add(sequence, 0.0, 1, 0.0)
