@@ -63,5 +63,7 @@ def test_the_bill_of_materials_names_what_the_server_needs(tmp_path: Path) -> No
 
 
 def test_the_tools_are_pinned() -> None:
-    pinned = {line.partition("==")[0].lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().split()}
+    pinned = {
+        line.partition("==")[0].lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().split()
+    }
     assert {"atheris", "pip-audit", "cyclonedx-bom"} <= pinned
