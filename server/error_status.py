@@ -28,6 +28,7 @@ from ..sessions.errors import (
     SessionNotFound,
     StaleVersion,
     StoreError,
+    StoreUnavailable,
     Unauthenticated,
 )
 
@@ -61,6 +62,7 @@ ERROR_TABLE: tuple[ErrorStatus, ...] = (
     ErrorStatus(EngineError, "ENGINE_UNAVAILABLE", _Code.UNAVAILABLE, 503, transient=True),
     ErrorStatus(Unauthenticated, "UNAUTHENTICATED", _Code.UNAUTHENTICATED, 401),
     ErrorStatus(PermissionDenied, "PERMISSION_DENIED", _Code.PERMISSION_DENIED, 403),
+    ErrorStatus(StoreUnavailable, "STORE_UNAVAILABLE", _Code.UNAVAILABLE, 503, transient=True),
     ErrorStatus(StoreError, "STORE_ERROR", _Code.INTERNAL, 500),
     ErrorStatus(ModelError, "MODEL_ERROR", _Code.INTERNAL, 500),
     ErrorStatus(ConfigError, "CONFIG_ERROR", _Code.INTERNAL, 500),

@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import uvicorn
@@ -27,6 +28,7 @@ from .identity.certificates import Certificates
 from .identity.reload import CertificateWatch
 from .model.source import ModelSource
 from .observe.opening import open_observatory
+from .readiness import Readiness, readiness
 from .rpc.rpc_server import RpcServer
 from .text.chat_template import ChatTemplate
 from .text.tokenizer import Tokenizer
@@ -38,6 +40,7 @@ from .web.parts import WebParts
 
 LAST_WORDS_S = 2  # for the answers of turns that were cancelled
 _LOOK_FOR_IDLE_EVERY_S = 1.0
+_TELL_HEALTH_EVERY_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +87,12 @@ async def start_front(
         persistence=config.sessions.policy(),
         keep_conversations=config.sessions.conversations,
         observer=observatory,
+        most_open_sessions=config.limits.open_sessions,
         export_key=Path(config.sessions.export_key) if config.sessions.export_key else None,
     )
     stack.push_async_callback(manager.aclose)
     manager.care.idle.start(_LOOK_FOR_IDLE_EVERY_S)
+    ready = partial(readiness, engine, check_admission, lambda: store.failure)
     batches = await _open_batches(config, stack)
     parts = WebParts(
         turns=manager,
@@ -99,6 +104,7 @@ async def start_front(
         http=config.http,
         gate=access.gate,
         check_admission=check_admission,
+        readiness=ready,
         version=installed_version(),
         started_at=time.time(),
         observatory=observatory,
@@ -112,7 +118,20 @@ async def start_front(
     )
     grpc_port = await rpc.start()
     stack.push_async_callback(rpc.stop, LAST_WORDS_S)
+    telling = asyncio.create_task(_tell_health(rpc, ready))
+    stack.callback(telling.cancel)
     return Front(manager, rpc, served, grpc_port)
+
+
+async def _tell_health(rpc: RpcServer, ready: Callable[[], Readiness]) -> None:
+    """Keep gRPC's health service at what ``/ready`` says."""
+    told: Readiness | None = None
+    while True:
+        now = ready()
+        if now != told:
+            told = now
+            await rpc.report(now)
+        await asyncio.sleep(_TELL_HEALTH_EVERY_S)
 
 
 async def _open_batches(config: ServerConfig, stack: contextlib.AsyncExitStack) -> Batches:

@@ -13,6 +13,7 @@
     ├── Unauthenticated        no valid API key
     ├── PermissionDenied       the API key is not good for this
     ├── StoreError             the session store cannot be read or written
+    │   └── StoreUnavailable   nothing can be written at the moment: the disk is full or fails
     ├── CapacityError          queue or budget full; try again later
     ├── DeadlineExceeded       the turn's deadline passed while it waited
     ├── Draining               the server is shutting down
@@ -104,6 +105,10 @@ class PermissionDenied(SessileError):
 
 class StoreError(SessileError):
     """The session store cannot be read or written."""
+
+
+class StoreUnavailable(StoreError):
+    """No change of a session can be written at the moment; nothing of this one was kept."""
 
 
 class CapacityError(SessileError):

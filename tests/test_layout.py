@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, int], ...] = (
     ("server.web", 3),
     ("server.client", 3),
     ("server.error_status", 3),
+    ("server.readiness", 3),
     ("server.settings", 3),
     ("server.proto", 3),
     ("server.engine.client", 4),

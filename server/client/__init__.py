@@ -18,6 +18,7 @@ from ...sessions.errors import (
     SessionNotFound,
     StaleVersion,
     StoreError,
+    StoreUnavailable,
 )
 from ...sessions.keeping import (
     ExpectedOutput,
@@ -120,6 +121,7 @@ __all__ = [
     "StaleVersion",
     "StopCause",
     "StoreError",
+    "StoreUnavailable",
     "Suspended",
     "TextDelta",
     "TokenLogprobs",

@@ -125,13 +125,17 @@ def build_arrays(plan: StepPlan, tables: BlockTables, block_size: int) -> StepAr
         context_lens=starts + counts,
         logits_rows=np.concatenate(wanted).astype(np.int64),
         rows=[
-            SampleRow(chunk.sequence, chunk.drafts[:drafted]) for chunk in chunks for drafted in range(chunk.num_rows)
+            SampleRow(chunk.sequence, chunk.drafts[:drafted], int(chunk.awaits_token))
+            for chunk in chunks
+            for drafted in range(chunk.num_rows)
         ],
     )
 
 
 def _token_ids(chunk: Chunk) -> npt.NDArray[np.int32]:
-    """[num_tokens]"""
+    """[num_tokens]; 0 for one that is awaited"""
+    if chunk.awaits_token:
+        return np.zeros(1, dtype=np.int32)
     own = chunk.sequence.token_ids[chunk.start : chunk.start + chunk.num_own_tokens]
     return np.concatenate([own, np.array(chunk.drafts, dtype=np.int32)]) if chunk.drafts else own
 

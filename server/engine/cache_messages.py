@@ -12,6 +12,7 @@ import enum
 import msgspec
 
 from ...sessions.cache.retention import Retention, Verdict
+from ...sessions.cache.tiers import Lifetime
 from ...sessions.cache.tree_view import TreeNode
 
 
@@ -60,7 +61,12 @@ class SuspendPath(_Path, frozen=True, tag=True, kw_only=True):
 
 
 class ResumePath(_Path, frozen=True, tag=True, kw_only=True):
-    """Bring a path back to the device, where that is worth while and there is room that nobody needs."""
+    """Bring a path back to the device, where that is worth while and there is room that nobody needs.
+
+    ``lifetime``: how far its KV may go.
+    """
+
+    lifetime: Lifetime = Lifetime.DURABLE
 
 
 class ExportPath(_Path, frozen=True, tag=True, kw_only=True):
@@ -70,9 +76,13 @@ class ExportPath(_Path, frozen=True, tag=True, kw_only=True):
 
 
 class ImportPath(_Path, frozen=True, tag=True, kw_only=True):
-    """Take the KV of a path from ``file``, which ``ExportPath`` wrote on any machine."""
+    """Take the KV of a path from ``file``, which ``ExportPath`` wrote on any machine.
+
+    ``lifetime``: how far it may go.
+    """
 
     file: str
+    lifetime: Lifetime = Lifetime.DURABLE
 
 
 class DescribeCache(msgspec.Struct, frozen=True, tag=True, kw_only=True):

@@ -151,6 +151,7 @@ class CacheService:
             cache_salt=path.cache_salt,
             owner=path.owner,
             persist=False,
+            lifetime=path.lifetime,
         )
         sequence = Sequence(turn, 1, self._clock(), next(self._prefetches))
         match, decision = self._scheduler.plan_load(sequence)
@@ -175,8 +176,8 @@ class CacheService:
         """Write what the device has of ``path`` to where it outlives the process, then answer."""
         key = pack_tokens(path.token_ids)
         cached = self._cache.hold(path.cache_salt, key)
-        transfer = None if isinstance(path, SuspendPath) and not path.persist else self._transfer
-        work = partial(_persist, transfer, cached, path.cache_salt)
+        keep = _keep_in_memory if isinstance(path, SuspendPath) and not path.persist else _persist
+        work = partial(keep, self._transfer, cached, path.cache_salt)
         self._jobs.start(PathJob(call_id, work, partial(self._written, path, cached)))
 
     def _written(self, path: PersistPath | SuspendPath, cached: CachedPath, result: object) -> CacheResponse | None:
@@ -193,6 +194,12 @@ class CacheService:
         if isinstance(path, PersistPath):
             return PersistOutcome(tokens_by_tier=tokens)
         return SuspendOutcome(tokens_by_tier=tokens, device_blocks_given_back=given_up)
+
+
+def _keep_in_memory(transfer: KVTransfer | None, cached: CachedPath, tenant: str) -> bool:
+    if transfer is not None:
+        transfer.keep_in_memory(cached.content_keys, cached.blocks, tenant)
+    return True
 
 
 def _persist(transfer: KVTransfer | None, cached: CachedPath, tenant: str) -> bool:

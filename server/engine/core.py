@@ -5,10 +5,13 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import itertools
+import math
 import secrets
 from collections.abc import Callable, Iterable
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from ...sessions.cache.seen_prefixes import SeenPrefixes
@@ -25,25 +28,36 @@ from .lower_tiers import TierSetup
 from .messages import STEP_TIMES, AdmittedTurn, EngineStats, FinishReason, SubmitTurn, TurnOutput
 from .model_runner import Runner
 from .prompt_accounts import PromptAccounts
-from .sampler import SampledToken, num_right
-from .scheduler import Chunk, Scheduler, StepPlan
+from .sampler import SampleRow
+from .scheduler import Scheduler, StepPlan
 from .sequence import Sequence, SequenceState
-from .speculation.drafter import Drafter, NoDrafts, VerifiedDraft
+from .speculation.drafter import Drafter, NoDrafts
+from .step_results import StepResults
+from .steps import LaunchedStep
 from .turn_grammars import TurnGrammars
 
 
 @dataclasses.dataclass(slots=True)
 class _Counters:
-    """Since the start."""
+    """Since the start. Steps are those that computed something."""
 
     steps: int = 0
-    generated_tokens: int = 0
-    drafted_tokens: int = 0
-    accepted_tokens: int = 0
-    forced_tokens: int = 0
     step_s: float = 0.0
     steps_by_time: list[int] = dataclasses.field(default_factory=lambda: [0] * (len(STEP_TIMES) + 1))
     model_s: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _StepUnderWay:
+    """A step whose tokens were not read yet. Times are the engine's: when the host began with it, when the model's
+    launch began and when that returned."""
+
+    plan: StepPlan
+    rows: list[SampleRow]
+    launched: LaunchedStep
+    started: float
+    model_started: float
+    returned: float
 
 
 class EngineCore:
@@ -76,7 +90,7 @@ class EngineCore:
         self._clock = clock
         self._kv_cache = parts.kv_cache
         self._runner = parts.runner
-        self._sample = parts.sample
+        self._steps = parts.steps
         self._cache = EngineCache(config, self._kv_cache, model, weights, tiers, clock)
         self._drafter = NoDrafts() if drafter is None else drafter(self._runner, self._kv_cache)
         seen = SeenPrefixes(config.block_size, config.reuse_index_tokens // config.block_size)
@@ -90,13 +104,17 @@ class EngineCore:
         self._turns: dict[str, Sequence] = {}
         self._ended: list[Sequence] = []  # between steps, not yet reported
         self._order = itertools.count()
+        self._results = StepResults(self._scheduler, self._tables, self._drafter, self.block_size)
         self._counters = _Counters()
-        self.turns_in_step: tuple[str, ...] = ()  # of the present or the last one
+        self._under_way: _StepUnderWay | None = None
+        self._aborted: list[Sequence] = []  # that are in it
+        self._read_at = -math.inf  # when the last step's tokens were read
+        self.turns_in_step: tuple[str, ...] = ()  # of those that are under way, or else of the last one
 
     @property
     def has_work(self) -> bool:
         """A step would do or report something, now or when a load ends."""
-        return bool(self._turns or self._ended or self._scheduler.loading)
+        return bool(self._turns or self._ended or self._scheduler.loading or self._under_way)
 
     @property
     def only_waits(self) -> bool:
@@ -105,7 +123,7 @@ class EngineCore:
         waits = bool(self._scheduler.loading) or (
             bool(self._service.num_open or self._grammars.num_compiling) and not self._scheduler.num_waiting
         )
-        return waits and not self._scheduler.running and not self._ended
+        return waits and not self._scheduler.running and not self._ended and self._under_way is None
 
     def close(self) -> None:
         """Let what the lower tiers took reach the disk. Nothing else may be called afterwards."""
@@ -155,53 +173,38 @@ class EngineCore:
             self._grammars.compile(sequence)
 
     def abort(self, turn_id: str) -> None:
-        """End a turn now; its last output comes with the next step. Unknown ids are ignored: the turn may just have
-        ended by itself."""
+        """End a turn now, or as soon as the step that it is in is done; its last output comes with the next step.
+        Unknown ids are ignored: the turn may just have ended by itself."""
         sequence = self._turns.get(turn_id)
-        if sequence is not None:
+        if sequence is None:
+            return
+        if self._under_way is not None and any(chunk.sequence is sequence for chunk in self._under_way.plan.chunks):
+            self._aborted.append(sequence)
+        else:
             self._finish(sequence, FinishReason.ABORTED)
 
     @torch.inference_mode()
     def step(self) -> list[TurnOutput]:
-        """Compute one step and return the new tokens of each turn that got any, and the turns that ended."""
+        """Go one step on and return the new tokens of each turn that got any, and the turns that ended.
+
+        Where a step goes on alone (on a GPU), one is under way between two calls. The tokens are then those of the
+        step that the call before launched; the next one is launched first, if it need not know them.
+        """
         started = self._clock()
         self._tend()
         self._take_compiled()
-        plan = self._scheduler.schedule()
-        self.turns_in_step = tuple(chunk.sequence.turn_id for chunk in plan.chunks)
-        for sequence in plan.preempted:
-            self._tables.forget(sequence)
-        for sequence in plan.expired:
-            self._let_report(sequence)
-        advanced: list[Sequence] = []
-        self._kv_cache.copy(plan.copies)
-        self._start_loads(plan)
-        if plan.chunks:
-            arrays = build_arrays(plan, self._tables, self.block_size)
-            masks = self._grammars.start_masks(arrays.rows)
-            model_started = self._clock()
-            logits = self._runner.run(arrays)
-            model_s = self._clock() - model_started
-            self._counters.model_s += model_s
-            self._learn(plan, model_s)
-            for sequence, indices in self._scheduler.complete(plan).items():
-                self._tables.replace(sequence, indices)
-            sampled = self._sample(logits, arrays.rows, None if masks is None else masks.result())
-            if plan.only_decodes:
-                self._drafter.stepped(plan.num_tokens, self._clock() - model_started)
-            advanced = self._append_sampled(plan, sampled)
-        self._counters.steps += 1
-        now = self._clock()
-        self._counters.step_s += now - started
-        self._counters.steps_by_time[bisect.bisect_left(STEP_TIMES, now - started)] += 1
-        if plan.chunks:
-            self._scheduler.observe(plan, now - started)
-        return self._report(advanced, now)
-
-    def _start_loads(self, plan: StepPlan) -> None:
-        for load in plan.loads:
-            assert self._cache.transfer is not None
-            self._cache.transfer.start(load)
+        present, self._under_way = self._under_way, None
+        following = None if present is None or self._aborted else self._launch_ahead(present, started)
+        advanced = [] if present is None else self._read(present)
+        self._end_aborted()
+        if following is not None:
+            self._complete(following.plan)  # what it computes is known only now
+        else:
+            following = self._launch_next(started)
+            if following is not None and not self._steps.goes_on_alone:
+                advanced, following = self._read(following), None
+        self._under_way = following
+        return self._report(advanced, self._clock())
 
     def take_admitted(self) -> list[AdmittedTurn]:
         """The turns whose prompts were counted since the last call."""
@@ -209,7 +212,7 @@ class EngineCore:
 
     def stats(self) -> EngineStats:
         """Counters since the start, and gauges of this moment."""
-        counters = self._counters
+        counters, tokens = self._counters, self._results.counters
         return EngineStats(
             steps=counters.steps,
             running=len(self._scheduler.running),
@@ -225,10 +228,10 @@ class EngineCore:
             preemptions=self._scheduler.num_preemptions,
             prompt_tokens_by_source=self._accounts.by_source,
             reuse=self._accounts.reuse,
-            generated_tokens=counters.generated_tokens + counters.forced_tokens,
-            forced_tokens=counters.forced_tokens,
-            drafted_tokens=counters.drafted_tokens,
-            accepted_tokens=counters.accepted_tokens,
+            generated_tokens=tokens.generated_tokens + tokens.forced_tokens,
+            forced_tokens=tokens.forced_tokens,
+            drafted_tokens=tokens.drafted_tokens,
+            accepted_tokens=tokens.accepted_tokens,
             drafts=self._drafter.counters(),
             damaged_draft_files=self._drafter.num_damaged_files,
             step_s=counters.step_s,
@@ -248,6 +251,8 @@ class EngineCore:
             for sequence in (*self._scheduler.running, *self._scheduler.loading)
             if sequence.held is not None
         )
+        if self._under_way is not None:
+            own += sum(len(chunk.blocks) for chunk in self._under_way.plan.chunks)
         own += 0 if self._cache.transfer is None else self._cache.transfer.num_hanging_blocks
         assert self._cache.pool.num_free + self._cache.tree.num_blocks + own == self.num_blocks, "a block has no owner"
 
@@ -266,53 +271,89 @@ class EngineCore:
             else:
                 self._finish(sequence, sequence.finish_reason)
 
-    def _learn(self, plan: StepPlan, seconds: float) -> None:
-        """The model took ``seconds``: a prefill that was alone in its step corrects the cost model."""
-        if self._cache.transfer is not None and len(plan.chunks) == 1 and plan.chunks[0].num_own_tokens > 1:
-            self._cache.transfer.cost.observe_prefill(plan.chunks[0].num_tokens, plan.chunks[0].start, seconds)
+    def _launch_next(self, started: float) -> _StepUnderWay | None:
+        """Plan a step with all that is known, and launch it. None: there is nothing to compute."""
+        plan = self._scheduler.schedule()
+        for sequence in plan.preempted:
+            self._tables.forget(sequence)
+        self._kv_cache.copy(plan.copies)
+        for load in plan.loads:
+            assert self._cache.transfer is not None
+            self._cache.transfer.start(load)
+        for sequence in plan.expired:
+            self._let_report(sequence)
+        if not plan.chunks:
+            self.turns_in_step = ()
+            return None
+        launched = self._launch(plan, started)
+        self._complete(plan)
+        return launched
 
-    def _append_sampled(self, plan: StepPlan, sampled: list[SampledToken]) -> list[Sequence]:
-        """Give the turns their tokens; returns those that got any."""
-        now, tokens, advanced = self._clock(), iter(sampled), []
-        ending = [chunk for chunk in plan.chunks if chunk.reaches_end]
-        for sequence, group in itertools.groupby(ending, lambda chunk: chunk.sequence):  # branches are neighbours
-            chunks = list(group)
-            if sequence.first_token is None:
-                sequence.first_token = now
-            self._verify(chunks, [list(itertools.islice(tokens, chunk.num_rows)) for chunk in chunks])
-            self._counters.forced_tokens += sequence.append_forced()
-            advanced.append(sequence)
+    def _launch_ahead(self, present: _StepUnderWay, started: float) -> _StepUnderWay | None:
+        """Launch the step after ``present`` before that is done. None: it has to know the tokens."""
+        plan = self._scheduler.schedule_ahead(present.plan)
+        if plan is None:
+            return None
+        for sequence in plan.expired:
+            self._let_report(sequence)
+        place = {row.sequence: index for index, row in enumerate(present.rows)}
+        return self._launch(plan, started, np.array([place[chunk.sequence] for chunk in plan.chunks]), present)
+
+    def _launch(
+        self,
+        plan: StepPlan,
+        started: float,
+        previous: npt.NDArray[np.int64] | None = None,
+        present: _StepUnderWay | None = None,
+    ) -> _StepUnderWay:
+        """Begin to compute ``plan``, beside ``present`` whose rows ``previous`` names."""
+        chunks = plan.chunks if present is None else [*present.plan.chunks, *plan.chunks]
+        self.turns_in_step = tuple(dict.fromkeys(chunk.sequence.turn_id for chunk in chunks))
+        arrays = build_arrays(plan, self._tables, self.block_size)
+        masks = self._grammars.start_masks(arrays.rows)
+        model_started = self._clock()
+        launched = self._steps.launch(arrays, masks, previous)
+        return _StepUnderWay(plan, arrays.rows, launched, started, model_started, self._clock())
+
+    def _complete(self, plan: StepPlan) -> None:
+        """Let others find the blocks that ``plan`` fills: whatever reads them is launched later."""
+        for sequence, indices in self._scheduler.complete(plan).items():
+            self._tables.replace(sequence, indices)
+
+    def _read(self, step: _StepUnderWay) -> list[Sequence]:
+        """Wait for the tokens of a step; returns the turns that got any. Those that end with them are ended."""
+        plan, sampled = step.plan, step.launched.result()
+        now = self._clock()
+        since = max(step.model_started, self._read_at)  # until then the device was at the step before
+        self._learn(plan, now - since if self._steps.goes_on_alone else step.returned - since)
+        if plan.only_decodes:
+            self._drafter.stepped(plan.num_tokens, now - since)
+        advanced = self._results.append(plan, sampled, now)
         for sequence in advanced:
             if sequence.finish_reason is not None:
                 self._finish(sequence, sequence.finish_reason)
+        ended = self._clock()
+        self._count(plan, ended - max(step.started, self._read_at))
+        self._read_at = ended
         return advanced
 
-    def _verify(self, chunks: list[Chunk], sampled: list[list[SampledToken]]) -> None:
-        """Append to the turn of ``chunks`` what was sampled behind the one whose drafts agree with it for longest."""
-        right = [num_right(chunk.drafts, tokens) for chunk, tokens in zip(chunks, sampled, strict=True)]
-        best = right.index(max(right))
-        chunk, sequence = chunks[best], chunks[best].sequence
-        appended = 0
-        for token in sampled[best][: right[best] + 1]:
-            sequence.append(token.token_id, token.logprobs)
-            appended += 1
-            if sequence.finish_reason is not None:
-                break
-        if self._scheduler.accept(chunks, chunk):
-            self._tables.forget_from(sequence, chunk.start // self.block_size)
-        self._note_drafts(chunks, chunk, min(right[best], appended), appended)
+    def _learn(self, plan: StepPlan, model_s: float) -> None:
+        """The model took so long: a prefill that was alone in its step corrects the cost model."""
+        self._counters.model_s += model_s
+        if self._cache.transfer is not None and len(plan.chunks) == 1 and plan.chunks[0].num_own_tokens > 1:
+            self._cache.transfer.cost.observe_prefill(plan.chunks[0].num_tokens, plan.chunks[0].start, model_s)
 
-    def _note_drafts(self, chunks: list[Chunk], chosen: Chunk, accepted: int, appended: int) -> None:
-        drafted = sum(len(chunk.drafts) for chunk in chunks)
-        chosen.sequence.drafted_tokens += drafted
-        chosen.sequence.accepted_tokens += accepted
-        self._counters.generated_tokens += appended
-        self._counters.drafted_tokens += drafted
-        self._counters.accepted_tokens += accepted
-        self._drafter.verified(
-            chosen.sequence,
-            [VerifiedDraft(chunk.drafts, accepted if chunk is chosen else 0) for chunk in chunks if chunk.drafts],
-        )
+    def _count(self, plan: StepPlan, seconds: float) -> None:
+        self._counters.steps += 1
+        self._counters.step_s += seconds
+        self._counters.steps_by_time[bisect.bisect_left(STEP_TIMES, seconds)] += 1
+        self._scheduler.observe(plan, seconds)
+
+    def _end_aborted(self) -> None:
+        aborted, self._aborted = self._aborted, []
+        for sequence in aborted:
+            if sequence.finish_reason is None:
+                self._finish(sequence, FinishReason.ABORTED)
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         if sequence.state is SequenceState.PREPARING:  # the scheduler has not heard of it

@@ -172,15 +172,15 @@ class KVTransfer:
 
     def demote(self, evicted: Evicted) -> Tier | None:
         """The tree is about to give up blocks. Returns the tier that they move on to; None: they do not, since they
-        were superseded, or are cheaper to compute again than to move."""
-        tier = self.tiers.first_local
+        were superseded, must not go there, or are cheaper to compute again than to move."""
+        tier = self.tiers.first_for(evicted.lifetime)
         if tier is None or evicted.superseded:
             return None
         probability = self.tiers.reuse_probability
         if not self.cost.worth_demoting(tier, len(evicted.blocks), evicted.start, probability):
             return None
         for key, block in zip(evicted.content_keys, evicted.blocks, strict=True):
-            self.tiers.demote(key, self._rows[block], evicted.salt)
+            self.tiers.demote(key, self._rows[block], evicted.salt, evicted.lifetime)
         return tier
 
     def bring_back_s(self, start: int) -> float:
@@ -199,6 +199,10 @@ class KVTransfer:
     def persist_all(self, content_keys: Items[bytes], block_ids: Items[int], tenant: str) -> None:
         """Write a whole path that stays as it is meanwhile. Waits for the disk: for another thread than the step's."""
         self.tiers.persist_all(content_keys, [self._rows[block] for block in block_ids], tenant)
+
+    def keep_in_memory(self, content_keys: Items[bytes], block_ids: Items[int], tenant: str) -> None:
+        """As ``persist_all``, of a path that must not outlive the process."""
+        self.tiers.keep_in_memory(content_keys, [self._rows[block] for block in block_ids], tenant)
 
     def counters(self) -> tuple[TierCounters, ...]:
         """Of each lower tier, for whoever looks at the engine."""

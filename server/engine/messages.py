@@ -11,6 +11,7 @@ import enum
 
 import msgspec
 
+from ...sessions.cache.tiers import Lifetime
 from .cache_messages import CacheAnswer, CacheCall, CacheEvents
 from .sampling_params import SamplingParams
 
@@ -114,8 +115,9 @@ class SubmitTurn(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     ``eos_token_ids``: the tokenizer's end-of-turn tokens, which end the turn unless ``sampling.ignore_eos``.
     ``tenant``: who shares the engine fairly with others. ``owner``: the session that the turn is of; empty for none.
     ``logged_tokens``: of the prompt, what the session's log says was computed before.
-    ``persist`` False: its blocks are not written to where they outlive the process. ``deadline_s``: a turn that still
-    waits so many seconds after the engine got it ends with ``FinishReason.EXPIRED``; one that runs goes on.
+    ``persist`` False: its blocks are not written, at its end, to where they outlive the process; ``lifetime`` PROCESS:
+    they never are, under pressure neither. ``deadline_s``: a turn that still waits so many seconds after the engine got
+    it ends with ``FinishReason.EXPIRED``; one that runs goes on.
     ``expected_token_ids``: what the answer may be like; drafts may be taken from it. ``tool_schema`` names the tools
     that it may call: what turns of the same salt and tools said is drafted from too.
     """
@@ -129,6 +131,7 @@ class SubmitTurn(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     tenant: str = ""
     owner: str = ""
     persist: bool = True
+    lifetime: Lifetime = Lifetime.DURABLE
     deadline_s: float | None = None
     expected_token_ids: tuple[int, ...] = ()
     tool_schema: str = ""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ...sessions.cache.keys import KVFingerprint
 from ...sessions.cache.prefix_cache import CachedPath, PrefixCache
-from ...sessions.cache.tiers import Block, Tier
+from ...sessions.cache.tiers import Block, Lifetime, Tier
 from ...sessions.cache.token_key import TOKEN_BYTES, pack_tokens
 from ...sessions.errors import CapacityError, EngineError
 from .cache_messages import CacheResponse, ExportOutcome, ExportPath, ImportOutcome, ImportPath
@@ -61,9 +61,9 @@ class PathFiles:
         """The job that reads a file and gives its blocks to the tiers below the device, or to the device if there are
         none."""
         key = pack_tokens(path.token_ids)
-        below = self._transfer is not None and self._transfer.tiers.first_local is not None
+        below = self._transfer is not None and self._transfer.tiers.first_for(path.lifetime) is not None
         if below:
-            below_work = partial(self._import_below, Path(path.file), path.cache_salt, key)
+            below_work = partial(self._import_below, path, key)
             return PathJob(call_id, below_work, partial(self._imported_below, path.cache_salt, key))
         if self._rows is None:
             raise EngineError("KV cannot be imported to a GPU's pool yet", remedy="import the log alone")
@@ -104,14 +104,16 @@ class PathFiles:
     def _read_all(self, file: Path, key: bytes) -> list[KVBlock]:
         return list(read_kv_file(file, self._fingerprint, key))
 
-    def _import_below(self, file: Path, salt: str, key: bytes) -> bool:
+    def _import_below(self, path: ImportPath, key: bytes) -> bool:
         assert self._transfer is not None
+        tiers, salt = self._transfer.tiers, path.cache_salt
+        keep = tiers.persist_all if path.lifetime is Lifetime.DURABLE else tiers.keep_in_memory
         keys = self._cache.content_keys(salt, key)
-        blocks = read_kv_file(file, self._fingerprint, key)
+        blocks = read_kv_file(Path(path.file), self._fingerprint, key)
         for first in itertools.count(0, _AT_ONCE):
             part = list(itertools.islice(blocks, _AT_ONCE))
             content_keys = [self._content_key(salt, key, keys, first + i, each) for i, each in enumerate(part)]
-            self._transfer.tiers.persist_all(content_keys, [each.block for each in part], salt)
+            keep(content_keys, [each.block for each in part], salt)
             if len(part) < _AT_ONCE:
                 return True
         return True
@@ -139,7 +141,7 @@ class PathFiles:
         num_tokens = sum(each.num_tokens for each in blocks)
         key = key[: num_tokens * TOKEN_BYTES]
         match = self._cache.match(path.cache_salt, key).whole_blocks()
-        admitted = self._cache.admit(match, num_tokens, 0, path.owner)
+        admitted = self._cache.admit(match, num_tokens, 0, path.owner, path.lifetime)
         if admitted is None:
             raise CapacityError(f"the KV pool has no room for {num_tokens} tokens", retry_after_s=1.0)
         held, _ = admitted

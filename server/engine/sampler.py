@@ -26,10 +26,12 @@ from .sequence import Sequence
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SampleRow:
-    """A row of logits: of what follows the tokens of ``sequence`` and then ``drafted``, which are guesses."""
+    """A row of logits: of what follows the tokens of ``sequence``, then ``num_awaited`` that the host does not know yet
+    since the step before samples them, and then ``drafted``, which are guesses."""
 
     sequence: Sequence
     drafted: tuple[int, ...] = ()
+    num_awaited: int = 0
 
     @property
     def params(self) -> SamplingParams:
@@ -38,7 +40,7 @@ class SampleRow:
     @property
     def position(self) -> int:
         """Of the token that is sampled."""
-        return self.sequence.num_tokens + len(self.drafted)
+        return self.sequence.num_tokens + self.num_awaited + len(self.drafted)
 
     @property
     def num_output_tokens(self) -> int:

@@ -13,6 +13,7 @@ from ..identity.gate import Gate
 from ..identity.reload import grpc_credentials
 from ..proto import session_pb2 as pb
 from ..proto.session_pb2_grpc import add_SessionServiceServicer_to_server
+from ..readiness import Readiness
 from .errors import ErrorInterceptor
 from .session_service import SessionService
 
@@ -82,15 +83,27 @@ class RpcServer:
 
     async def set_serving(self) -> None:
         """Tell health checks that turns are taken."""
-        await self._set(health_pb2.HealthCheckResponse.SERVING)
+        await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
+        await self._health.set(_SERVICE, health_pb2.HealthCheckResponse.SERVING)
+
+    async def set_changes_refused(self) -> None:
+        """Tell health checks that the server works, and that this service can only read: nothing can be kept."""
+        await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
+        await self._health.set(_SERVICE, health_pb2.HealthCheckResponse.NOT_SERVING)
 
     async def set_not_serving(self) -> None:
-        """Tell health checks that turns are not taken: the model loads, or the server drains."""
-        await self._set(health_pb2.HealthCheckResponse.NOT_SERVING)
+        """Tell health checks that turns are not taken: the model loads, the engine restarts, or the server drains."""
+        await self._health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
+        await self._health.set(_SERVICE, health_pb2.HealthCheckResponse.NOT_SERVING)
 
-    async def _set(self, status: int) -> None:
-        for service in ("", _SERVICE):
-            await self._health.set(service, status)
+    async def report(self, readiness: Readiness) -> None:
+        """Tell health checks how things stand."""
+        if readiness.takes_changes:
+            await self.set_serving()
+        elif readiness.takes_turns:
+            await self.set_changes_refused()
+        else:
+            await self.set_not_serving()
 
     async def stop(self, grace_s: float) -> None:
         """Take no new calls, give the running ones ``grace_s`` seconds, then cancel them."""

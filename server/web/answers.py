@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from ...sessions.manager.requests import Miss, TurnFinished
+from ...sessions.manager.requests import Miss, Replay, TurnFinished
 from ..engine.messages import MissedTokens, TokensBySource
+from ..readiness import Persistence, ServerState
 
 FinishWord = Literal["stop", "length", "tool_calls"]
 
@@ -46,6 +47,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     reusable_tokens: Annotated[int, Meta(description="Of the prompt's, what a cache without bounds would have had.")]
     missed: Annotated[MissedTokens, Meta(description="Why the rest of these was computed.")]
     miss: Annotated[Miss | None, Meta(description="The rule of prompt-lint that explains a miss; null for none.")]
+    replay: Annotated[Replay, Meta(description="What became of the history that was sent.")]
     timings: TurnTimings
 
 
@@ -227,10 +229,15 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to ``GET /ready``: 200 when turns are taken, else 503 with the reason."""
+    """The answer to ``GET /ready``: 200 when turns are taken, else 503 with the reason.
+
+    ``persistence`` says why sessions, or their KV, are not kept on disk at the moment; empty where they are.
+    """
 
     ready: bool
+    state: ServerState
     reason: str
+    persistence: Persistence
 
 
 class ErrorDetail(msgspec.Struct, frozen=True, kw_only=True):
@@ -262,5 +269,6 @@ def usage_of(finished: TurnFinished) -> Usage:
         reusable_tokens=usage.reusable_tokens,
         missed=usage.missed,
         miss=finished.miss,
+        replay=finished.replay,
         timings=TurnTimings(usage.queue_s, usage.load_s, usage.prefill_s, usage.decode_s),
     )

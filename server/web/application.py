@@ -35,7 +35,7 @@ def create_app(parts: WebParts) -> FastAPI:
         redoc_url=None,
         dependencies=[Depends(authentication(parts.gate))],
     )
-    metrics = HttpMetrics(lambda: parts.engine.stats, parts.observatory)
+    metrics = HttpMetrics(lambda: parts.engine.stats, parts.observatory, parts.readiness)
     app.include_router(inference_routes(parts, metrics))
     app.include_router(responses_routes(parts, metrics))
     app.include_router(messages_routes(parts, metrics))

@@ -21,6 +21,9 @@ from msgspec import UNSET, Meta
 from .grammar_fields import GrammarFields, NoEffect
 
 Int = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+ClientName = Annotated[
+    str | None, Meta(description="Where no header names the client: of several equal conversations, its own is meant.")
+]
 Off = Annotated[Any, Meta(description="Only false.", extra={"only": (False, None)})]
 Nothing = Annotated[Any, Meta(description="Only null or empty.", extra={"only": (None, [], {}, "")})]
 TextOnly = Annotated[Any, Meta(description='Only ["text"].', extra={"only": (None, ["text"])})]
@@ -114,11 +117,13 @@ class _SharedFields(GrammarFields, frozen=True, forbid_unknown_fields=True, kw_o
         Literal["interactive", "background", "batch"] | None,
         Meta(description="The class of the turn; it goes before service_tier."),
     ] = None
-    user: NoEffect = UNSET
-    metadata: NoEffect = UNSET
+    prompt_cache_key: ClientName = None
+    user: ClientName = None
+    safety_identifier: ClientName = None
+    metadata: Annotated[
+        dict[str, Any] | None, Meta(description="user_id names the client; the rest has no effect here.")
+    ] = None
     store: NoEffect = UNSET
-    safety_identifier: NoEffect = UNSET
-    prompt_cache_key: NoEffect = UNSET
     prompt_cache_retention: NoEffect = UNSET
     cache_prompt: NoEffect = UNSET
 
@@ -164,6 +169,11 @@ class CompletionBody(_SharedFields, frozen=True, forbid_unknown_fields=True, kw_
 def fields_without_effect(body: msgspec.Struct) -> tuple[str, ...]:
     """The fields that were sent and that have no effect here."""
     return tuple(name for name in _annotated(type(body), "effect") if getattr(body, name) is not UNSET)
+
+
+def metadata_without_effect(metadata: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """``metadata``, if it says more than who the client is."""
+    return ("metadata",) if metadata and set(metadata) != {"user_id"} else ()
 
 
 def first_refused_value(body: msgspec.Struct) -> tuple[str, object, tuple[Any, ...]] | None:

@@ -9,9 +9,9 @@ import msgspec
 from starlette.requests import Request
 
 from ...sessions.errors import RequestError
-from ...sessions.manager.requests import CompletionRequest
+from ...sessions.manager.requests import Client, CompletionRequest
 from ..engine.messages import Priority
-from .identity import client_session
+from .identity import client_in, client_session, lineage_of
 
 
 class Lane(enum.Enum):
@@ -23,20 +23,22 @@ class Lane(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """``client_session``: what the client calls its conversation."""
+    """``client_session``: what the client's headers call its conversation; ``lineage``: and those that it came from."""
 
     tenant: str
     client_session: str = ""
+    lineage: tuple[str, ...] = ()
     lane: Lane = Lane.LIVE
 
     @classmethod
     def of(cls, request: Request, tenant: str) -> Caller:
         """Who sent an HTTP request."""
-        return cls(tenant, client_session(request.headers))
+        return cls(tenant, client_session(request.headers), lineage_of(request.headers))
 
-    def turn(self, asked: CompletionRequest, sent: bytes) -> CompletionRequest:
-        """The turn that the caller's request ``sent`` asks for, as it runs in the caller's lane."""
-        turn = msgspec.structs.replace(asked, sent_body=sent, client_session=self.client_session)
+    def turn(self, asked: CompletionRequest, sent: bytes, body: msgspec.Struct) -> CompletionRequest:
+        """The turn that the caller's request ``sent`` (in its parts, ``body``) asks for, as it runs in its lane."""
+        client = Client(name=self.client_session or client_in(body), lineage=self.lineage)
+        turn = msgspec.structs.replace(asked, sent_body=sent, client_session=self.client_session, client=client)
         return turn if self.lane is Lane.LIVE else msgspec.structs.replace(turn, priority=Priority.BATCH)
 
     def check_stream(self, stream: bool | None) -> None:

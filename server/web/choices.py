@@ -10,6 +10,7 @@ from starlette.types import Send
 
 from ...sessions.errors import SessileError
 from ...sessions.manager.requests import CompletionEvent, TurnBegun, TurnDelta, TurnEvent, TurnFinished
+from .event_stream import EventStream
 from .metrics import TurnMeter
 from .turn_answer import EVENT_STREAM, TurnAnswer, refuse_aborted
 from .writers import ChoiceWriter
@@ -98,30 +99,44 @@ class _ChoicesAnswer(TurnAnswer[Numbered]):
 
 
 class StreamedChoices(_ChoicesAnswer):
-    """Server-sent events of all choices as they come, each with its index."""
+    """Server-sent events of all choices as they come, each with its index; pings as of one."""
 
     media_type = EVENT_STREAM
 
+    def __init__(
+        self,
+        events: AsyncIterator[Numbered],
+        writers: Sequence[ChoiceWriter],
+        meter: TurnMeter,
+        headers: Mapping[str, str],
+        ping_s: float,
+    ) -> None:
+        super().__init__(events, writers, meter, headers)
+        self._ping_s = ping_s
+
     async def _answer(self, events: AsyncIterator[Numbered], send: Send) -> None:
-        number, event = await anext(events)
-        await self._start(send)
+        stream = EventStream(send, self.raw_headers, self._writers[0].ping, self._ping_s)
+        async with stream.kept_alive():
+            await stream.write(await self._written(events, stream), last=True)
+
+    async def _written(self, events: AsyncIterator[Numbered], stream: EventStream) -> bytes:
+        """Write all but the last piece, which is returned. Raises SessileError before the answer has begun."""
         openings = {index: writer.opening() for index, writer in enumerate(self._writers)}
         try:
-            while True:
+            while len(self._finished) < len(self._writers):
+                number, event = await anext(events)
+                await stream.start()
                 delta = self._take(number, event)
                 writer = self._writers[number]
                 piece = writer.ended(self._finished[number]) if delta is None else writer.delta(delta)
                 if piece:
-                    piece = openings.pop(number, b"") + piece
-                    await send({"type": "http.response.body", "body": piece, "more_body": True})
-                if len(self._finished) == len(self._writers):
-                    break
-                number, event = await anext(events)
-            last = self._writers[0].done(self._all_finished())
+                    await stream.write(openings.pop(number, b"") + piece)
+            return self._writers[0].done(self._all_finished())
         except SessileError as error:
+            if not stream.started:
+                raise
             self._meter.failed(error)
-            last = self._writers[0].failed(error)
-        await send({"type": "http.response.body", "body": last, "more_body": False})
+            return self._writers[0].failed(error)
 
 
 class WholeChoices(_ChoicesAnswer):

@@ -16,4 +16,7 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     response_ttl_s: Annotated[
         float, Meta(gt=0, description="seconds for which a response of the Responses API is kept")
     ] = 30 * 86_400.0
+    ping_s: Annotated[float, Meta(gt=0, description="seconds without an event after which a stream sends a ping")] = (
+        15.0
+    )
     backlog: Annotated[int, Meta(ge=1, description="connections that wait to be accepted, at most")] = 2048

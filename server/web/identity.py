@@ -1,8 +1,16 @@
-"""What a client calls its conversation: agents send an id of their session along, each under a name of its own."""
+"""What a client calls itself or its conversation: agents send an id of their session along, each under a name of its
+own, in a header or in the body."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
 from starlette.datastructures import Headers
+
+from ...sessions.manager.requests import CompletionRequest, MessagesInput
+from ...sessions.manager.transport_lines import neutralised
 
 SESSION_HEADERS = (
     "x-claude-code-session-id",
@@ -13,13 +21,56 @@ SESSION_HEADERS = (
     "x-correlation-id",
     "x-dynamo-session-id",
 )
+PARENT_HEADERS = ("x-codex-parent-thread-id", "x-parent-session-id", "x-dynamo-parent-session-id")
 AGENT_HEADER = "x-claude-code-agent-id"  # several agents of one session are several conversations
+PARENT_AGENT_HEADER = "x-claude-code-parent-agent-id"
+BODY_FIELDS = ("prompt_cache_key", "metadata.user_id", "user", "safety_identifier")
+NEUTRALISED_HEADER = "x-sessile-neutralised"
 _MAX_CHARACTERS = 200
 
 
+def neutralised_header(request: CompletionRequest) -> dict[str, str]:
+    """The header that tells of transport lines which are left out of the prompt."""
+    names = neutralised(request.prompt.messages).names if isinstance(request.prompt, MessagesInput) else ()
+    return {NEUTRALISED_HEADER: ", ".join(names)} if names else {}
+
+
 def client_session(headers: Headers) -> str:
-    """The first id that is there; empty if there is none, or if it is not a name."""
-    named = next((headers[name] for name in SESSION_HEADERS if headers.get(name)), "")
+    """The first id that a header has; empty if there is none, or if it is not a name."""
+    named = _first(headers, SESSION_HEADERS)
     agent = headers.get(AGENT_HEADER, "")
-    whole = f"{named}/{agent}" if named and agent else named
-    return whole if len(whole) <= _MAX_CHARACTERS and whole.isprintable() else ""
+    return _usable(f"{named}/{agent}" if named and agent else named)
+
+
+def lineage_of(headers: Headers) -> tuple[str, ...]:
+    """The conversations of which a new one is a branch, the nearest first: those of the same name, and its parent."""
+    return tuple(name for name in (client_session(headers), _parent(headers)) if name)
+
+
+def _parent(headers: Headers) -> str:
+    """The conversation that this one was started from: another session, or another agent of the same one."""
+    named = _first(headers, PARENT_HEADERS)
+    if named or not headers.get(AGENT_HEADER):
+        return _usable(named)
+    session, agent = _first(headers, SESSION_HEADERS), headers.get(PARENT_AGENT_HEADER)
+    return _usable(f"{session}/{agent}" if agent else session)
+
+
+def client_in(body: msgspec.Struct) -> str:
+    """The first of ``BODY_FIELDS`` that is there. They often name a user: of several conversations, that is."""
+    for field in BODY_FIELDS:
+        name, _, inner = field.partition(".")
+        value: Any = getattr(body, name, None)
+        if inner:
+            value = value.get(inner) if isinstance(value, Mapping) else None
+        if isinstance(value, str) and (usable := _usable(value)):
+            return f"{field}:{usable}"
+    return ""
+
+
+def _first(headers: Headers, names: tuple[str, ...]) -> str:
+    return next((headers[name] for name in names if headers.get(name)), "")
+
+
+def _usable(name: str) -> str:
+    return name if len(name) <= _MAX_CHARACTERS and name.isprintable() else ""

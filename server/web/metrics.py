@@ -15,6 +15,7 @@ from ...sessions.manager.requests import TurnFinished
 from ..engine.messages import EngineStats
 from ..observe.histogram import LATENCIES, TOKEN_TIMES, Histogram
 from ..observe.observatory import Observatory
+from ..readiness import Readiness
 from .errors import http_status_of
 from .server_metrics import ServerCollector, histogram_family, labelled
 
@@ -22,7 +23,10 @@ from .server_metrics import ServerCollector, histogram_family, labelled
 class HttpMetrics(Collector):
     """Counters of the HTTP front. ``read_stats`` gives the engine's latest counters at each scrape."""
 
-    def __init__(self, read_stats: Callable[[], EngineStats], observatory: Observatory) -> None:
+    def __init__(
+        self, read_stats: Callable[[], EngineStats], observatory: Observatory, readiness: Callable[[], Readiness]
+    ) -> None:
+        self._readiness = readiness
         self.turns: collections.Counter[tuple[str, str]] = collections.Counter()  # by endpoint and outcome
         self.in_flight = 0
         self.errors: collections.Counter[str] = collections.Counter()  # by code
@@ -42,6 +46,11 @@ class HttpMetrics(Collector):
             turns.add_metric([endpoint, outcome], count)
         yield turns
         yield GaugeMetricFamily("sessile_http_turns_in_flight", "Turns over HTTP that run now", self.in_flight)
+        now = self._readiness()
+        yield GaugeMetricFamily("sessile_ready", "1 while turns are taken", int(now.takes_turns))
+        yield GaugeMetricFamily(
+            "sessile_sessions_kept", "0 while the session store cannot be written", int(not now.persistence.sessions)
+        )
         errors = CounterMetricFamily("sessile_http_errors", "Requests refused or failed, by code", labels=["code"])
         yield labelled(errors, self.errors)
         for name, help_text, histogram in (

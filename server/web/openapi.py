@@ -165,12 +165,31 @@ def install_openapi(app: FastAPI) -> None:
             for operations in schema["paths"].values():
                 for operation in operations.values():
                     operation["responses"].pop("422", None)
+            _add_links(schema["paths"])
             app.openapi_schema = schema
         return app.openapi_schema
 
     app.openapi = document  # type: ignore[method-assign]
 
 
+def _add_links(paths: dict[str, Any]) -> None:
+    """Say where the ids of paths come from: what the answer to ``POST /v1/files`` calls ``id`` is a ``file_id``."""
+    for creator, field, parameter in _IDS:
+        links = paths[creator]["post"]["responses"]["200"].setdefault("links", {})
+        for path, operations in paths.items():
+            if f"{{{parameter}}}" in path:
+                for operation in operations.values():
+                    name = operation["operationId"]
+                    links[name] = {"operationId": name, "parameters": {parameter: f"$response.body#/{field}"}}
+
+
+_IDS = (
+    ("/v1/sessions", "session_id", "session_id"),
+    ("/v1/files", "id", "file_id"),
+    ("/v1/batches", "id", "batch_id"),
+    ("/v1/responses", "id", "response_id"),
+    ("/v1/conversations", "id", "conversation_id"),
+)
 _SECURITY = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "An API key; `sessile keys create` makes one."},
     "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "The same, as Anthropic's."},

@@ -16,6 +16,7 @@ from ..engine.grammar import Grammar
 from ..engine.messages import EngineReady, EngineStats
 from ..identity.gate import Gate
 from ..observe.observatory import Observatory
+from ..readiness import Readiness
 from .http_config import HttpConfig
 from .names import ServedName
 from .writers import TokenBytes
@@ -75,7 +76,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WebParts:
-    """``check_admission`` raises Draining once the server no longer takes new work."""
+    """``readiness`` says what probes are told; ``check_admission`` raises Draining once no new work is taken."""
 
     turns: Turns
     sessions: Sessions
@@ -86,6 +87,7 @@ class WebParts:
     http: HttpConfig
     gate: Gate
     check_admission: Callable[[], None]
+    readiness: Callable[[], Readiness]
     version: str
     started_at: float  # seconds since the epoch
     observatory: Observatory

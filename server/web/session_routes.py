@@ -47,7 +47,7 @@ from .session_bodies import (
     SuspendBody,
 )
 from .tenant import Tenant
-from .watched import Streamed, sse, sse_error
+from .watched import Streamed, StreamedEvents, sse
 
 _Body = TypeVar("_Body", bound=msgspec.Struct)
 _encode = msgspec.json.Encoder().encode
@@ -57,7 +57,7 @@ _ONE = "/v1/sessions/{session_id}"
 def session_routes(parts: WebParts) -> APIRouter:
     """All routes of sessions."""
     router = APIRouter(tags=["sessions"])
-    _add_looks(router, parts.sessions)
+    _add_looks(router, parts)
     _add_changes(router, parts)
     _add_keeping(router, parts)
     _add_turns(router, parts)
@@ -65,7 +65,9 @@ def session_routes(parts: WebParts) -> APIRouter:
     return router
 
 
-def _add_looks(router: APIRouter, sessions: Sessions) -> None:
+def _add_looks(router: APIRouter, parts: WebParts) -> None:
+    sessions = parts.sessions
+
     @router.get("/v1/sessions", responses=describe_answer(SessionList), response_class=Response)
     async def list_sessions(
         tenant: Tenant,
@@ -75,6 +77,15 @@ def _add_looks(router: APIRouter, sessions: Sessions) -> None:
         """Open sessions, oldest first."""
         page = await sessions.list(ListSessions(tenant=tenant, page_size=page_size, page_token=page_token))
         return json_answer(SessionList(data=page.sessions, next_page_token=page.next_page_token))
+
+    @router.get(
+        "/v1/sessions/events",
+        responses=describe_answer(WatchStreamEvent, only_streamed=True),
+        response_class=Response,
+    )
+    async def watch_sessions(tenant: Tenant) -> Response:
+        """What happens in all of the tenant's sessions from now on: turns, misses, KV that moves."""
+        return StreamedEvents(sessions.watch(WatchRequest(tenant=tenant)), _watch_event, parts.http.ping_s)
 
     @router.get(_ONE, responses=describe_answer(SessionView), response_class=Response)
     async def get_session(session_id: str, tenant: Tenant) -> Response:
@@ -92,7 +103,7 @@ def _add_looks(router: APIRouter, sessions: Sessions) -> None:
     async def watch_session(session_id: str, tenant: Tenant) -> Response:
         """What happens in a session from now on: turns, misses, KV that moves."""
         events = sessions.watch(WatchRequest(session_id=session_id, tenant=tenant))
-        return Streamed(events, _watch_event, "text/event-stream", _NO_CACHE, sse_error)
+        return StreamedEvents(events, _watch_event, parts.http.ping_s)
 
 
 def _add_changes(router: APIRouter, parts: WebParts) -> None:
@@ -199,7 +210,7 @@ def _add_turns(router: APIRouter, parts: WebParts) -> None:
         body = await read(request, GenerateBody)
         turn = body.request(session_id, tenant)
         if body.stream:
-            return Streamed(sessions.generate(turn), _turn_event, "text/event-stream", _NO_CACHE, sse_error)
+            return StreamedEvents(sessions.generate(turn), _turn_event, parts.http.ping_s)
         return Streamed(_whole(sessions, turn), _encode, "application/json")
 
 
@@ -272,9 +283,6 @@ async def _whole(sessions: Sessions, turn: GenerateRequest) -> AsyncGenerator[Tu
                 yield whole_turn(deltas, event)
             else:
                 deltas.append(event)
-
-
-_NO_CACHE = {"cache-control": "no-cache"}
 
 
 def _turn_event(event: TurnEvent) -> bytes:

@@ -6,9 +6,6 @@ from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
-from ...sessions.errors import EngineError, SessileError
-from ..engine.client import EngineState
-from ..error_status import retry_after_s
 from .answers import Health, ModelCard, ModelList, Ready
 from .errors import UnknownModel
 from .json_answer import json_answer
@@ -41,16 +38,12 @@ def status_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
 
     @router.get("/ready", responses=describe_answer(Ready, unready=Ready), response_class=Response)
     async def ready() -> Response:
-        """Whether turns are taken now: the model is loaded and the server does not drain."""
-        try:
-            parts.check_admission()
-            info = parts.engine.info
-            if parts.engine.state is not EngineState.READY:
-                raise EngineError(f"the engine is {parts.engine.state.value}")
-        except SessileError as error:
-            headers = {"retry-after": str(max(1, round(retry_after_s(error) or 1)))}
-            return json_answer(Ready(ready=False, reason=str(error)), 503, headers)
-        return json_answer(Ready(ready=True, reason=f"{info.model} is loaded"))
+        """Whether turns are taken now, and whether what they leave is kept: a full disk does not end the service."""
+        now = parts.readiness()
+        answer = Ready(ready=now.takes_turns, state=now.state, reason=now.reason, persistence=now.persistence)
+        if now.takes_turns:
+            return json_answer(answer)
+        return json_answer(answer, 503, {"retry-after": str(max(1, round(now.retry_after_s)))})
 
     @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def prometheus() -> Response:

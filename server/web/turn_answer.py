@@ -21,6 +21,7 @@ from ...sessions.manager.requests import (
     TurnFinished,
 )
 from .connection import while_connected
+from .event_stream import EventStream
 from .metrics import TurnMeter
 from .writers import TurnWriter
 
@@ -75,42 +76,65 @@ class _OneTurn(TurnAnswer[CompletionEvent]):
         super().__init__(events, meter, headers)
         self._writer = writer
 
-    async def _first(self, events: AsyncIterator[CompletionEvent]) -> TurnEvent:
-        """The first event that says something; the one before it names the session."""
+    async def _begun(self, events: AsyncIterator[CompletionEvent]) -> TurnEvent | None:
+        """Hear of the turn's session. An event that is about the answer already is returned."""
         event = await anext(events)
-        if isinstance(event, TurnBegun):
-            if event.session_id:
-                self.headers[SESSION_HEADER] = event.session_id
-            self._writer.begun(event)
-            event = await anext(events)
-        assert not isinstance(event, TurnBegun)
-        return event
+        if not isinstance(event, TurnBegun):
+            return event
+        if event.session_id:
+            self.headers[SESSION_HEADER] = event.session_id
+        self._writer.begun(event)
+        return None
 
 
 class StreamedTurn(_OneTurn):
-    """Server-sent events. An error before the first event has its own status, a later one is an event."""
+    """Server-sent events, with a ping after ``ping_s`` seconds without any.
+
+    An error before the first of them has its own status, a later one is an event.
+    """
 
     media_type = EVENT_STREAM
 
+    def __init__(
+        self,
+        events: AsyncIterator[CompletionEvent],
+        writer: TurnWriter,
+        meter: TurnMeter,
+        headers: Mapping[str, str],
+        ping_s: float,
+    ) -> None:
+        super().__init__(events, writer, meter, headers)
+        self._ping_s = ping_s
+
     async def _answer(self, events: AsyncIterator[CompletionEvent], send: Send) -> None:
-        event = await self._first(events)
-        await self._start(send)
+        event = await self._begun(events)
+        stream = EventStream(send, self.raw_headers, self._writer.ping, self._ping_s)
+        async with stream.kept_alive():
+            await stream.write(await self._written(event, events, stream), last=True)
+
+    async def _written(
+        self, event: TurnEvent | None, events: AsyncIterator[CompletionEvent], stream: EventStream
+    ) -> bytes:
+        """Write all but the last piece, which is returned. Raises SessileError before the answer has begun."""
         opening = self._writer.opening()
         try:
+            event = event or await _next(events)
+            await stream.start()
             while not isinstance(event, TurnFinished):
                 self._count(event)
                 piece = opening + self._writer.delta(event)
                 if piece:
-                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                    await stream.write(piece)
                     opening = b""
                 event = await _next(events)
             refuse_aborted(event)
             self._meter.finished(event)
-            last = opening + self._writer.ended(event) + self._writer.done(event)
+            return opening + self._writer.ended(event) + self._writer.done(event)
         except SessileError as error:
+            if not stream.started:
+                raise
             self._meter.failed(error)
-            last = opening + self._writer.failed(error)
-        await send({"type": "http.response.body", "body": last, "more_body": False})
+            return opening + self._writer.failed(error)
 
 
 class WholeTurn(_OneTurn):
@@ -120,7 +144,7 @@ class WholeTurn(_OneTurn):
 
     async def _answer(self, events: AsyncIterator[CompletionEvent], send: Send) -> None:
         deltas: list[TurnDelta] = []
-        event = await self._first(events)
+        event = await self._begun(events) or await _next(events)
         while not isinstance(event, TurnFinished):
             self._count(event)
             deltas.append(event)

@@ -16,6 +16,7 @@ from .caller import Caller, Lane
 from .choices import StreamedChoices, WholeChoices, merged
 from .decode import BodyDecoder, read_body
 from .grammar_fields import wanted_grammar
+from .identity import neutralised_header
 from .metrics import HttpMetrics
 from .parts import WebParts
 from .turn_answer import StreamedTurn, WholeTurn
@@ -62,7 +63,7 @@ class TurnEndpoint(Generic[Body]):
         body: Body = self._decoder.decode(sent)
         parts.served.check(body.model)
         caller.check_stream(body.stream)
-        turn = caller.turn(self._kind.translate(body, caller.tenant), sent)
+        turn = caller.turn(self._kind.translate(body, caller.tenant), sent, body)
         if caller.lane is Lane.OFFLINE:  # thousands of conversations that nobody goes on with
             turn = msgspec.structs.replace(turn, keep=False)
         count = num_choices(body)
@@ -76,10 +77,10 @@ class TurnEndpoint(Generic[Body]):
             include_usage=bool(body.stream_options and body.stream_options.include_usage),
             want_logprobs=turn.sampling.logprobs is not None,
         )
-        return self._started(turn, head, count, self._headers(body, head), stream=bool(body.stream))
+        return self._started(turn, head, count, self._headers(body, turn, head), stream=bool(body.stream))
 
-    def _headers(self, body: Body, head: TurnHead) -> dict[str, str]:
-        headers = {"x-request-id": head.id, "x-sessile-model": head.model}
+    def _headers(self, body: Body, turn: CompletionRequest, head: TurnHead) -> dict[str, str]:
+        headers = {"x-request-id": head.id, "x-sessile-model": head.model, **neutralised_header(turn)}
         if ignored := ignored_fields(body):
             headers["x-sessile-ignored"] = ", ".join(ignored)
         return headers
@@ -89,10 +90,14 @@ class TurnEndpoint(Generic[Body]):
     ) -> Response:
         parts, writer = self._parts, self._kind.writer
         meter = self._metrics.start_turn(self._kind.name)
+        ping_s = parts.http.ping_s
         if count > 1:
-            events = [parts.turns.complete(of_choice(turn, index)) for index in range(count)]
+            events = merged([parts.turns.complete(of_choice(turn, index)) for index in range(count)])
             writers = [writer(head, parts.token_bytes, index) for index in range(count)]
-            several = StreamedChoices if stream else WholeChoices
-            return several(merged(events), writers, meter, headers)
-        kind = StreamedTurn if stream else WholeTurn
-        return kind(parts.turns.complete(turn), writer(head, parts.token_bytes), meter, headers)
+            if stream:
+                return StreamedChoices(events, writers, meter, headers, ping_s)
+            return WholeChoices(events, writers, meter, headers)
+        turn_events, written = parts.turns.complete(turn), writer(head, parts.token_bytes)
+        if stream:
+            return StreamedTurn(turn_events, written, meter, headers, ping_s)
+        return WholeTurn(turn_events, written, meter, headers)

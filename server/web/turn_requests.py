@@ -17,7 +17,15 @@ from ...sessions.manager.requests import (
 from ...sessions.messages import Message, Role, Tool, ToolCall
 from ..engine.messages import Priority
 from ..engine.sampling_params import SamplingParams
-from .bodies import ChatBody, ChatMessage, CompletionBody, NamedToolChoice, fields_without_effect, first_refused_value
+from .bodies import (
+    ChatBody,
+    ChatMessage,
+    CompletionBody,
+    NamedToolChoice,
+    fields_without_effect,
+    first_refused_value,
+    metadata_without_effect,
+)
 from .grammar_fields import wanted_grammar
 
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's, for /v1/completions
@@ -58,7 +66,7 @@ def completion_request(body: CompletionBody, tenant: str) -> CompletionRequest:
 
 def ignored_fields(body: ChatBody | CompletionBody) -> tuple[str, ...]:
     """The fields that were sent and that have no effect, for the header ``x-sessile-ignored``."""
-    ignored = list(fields_without_effect(body))
+    ignored = [*fields_without_effect(body), *metadata_without_effect(body.metadata)]
     if body.stream_options is not None:
         ignored += [f"stream_options.{name}" for name in fields_without_effect(body.stream_options)]
     return tuple(ignored)

@@ -38,6 +38,7 @@ from .answers import (
     usage_of,
 )
 from .errors import error_body
+from .event_stream import COMMENT
 
 _encode = msgspec.json.Encoder().encode
 DONE = b"data: [DONE]\n\n"
@@ -70,6 +71,11 @@ class TurnHead:
 
 class TurnWriter(Protocol):
     """Bytes of one answer. ``delta`` may be empty bytes: nothing to send yet."""
+
+    @property
+    def ping(self) -> bytes:
+        """What is sent when there was nothing to send for long."""
+        ...
 
     def begun(self, begun: TurnBegun) -> None:
         """Take note of what is known before the first delta."""
@@ -114,6 +120,8 @@ class ChoiceWriter(TurnWriter, Protocol):
 
 class _StreamWriter:
     """The frame of a chunk, and what both endpoints' streams do alike."""
+
+    ping = COMMENT
 
     def __init__(self, head: TurnHead, kind: str, token_bytes: TokenBytes, index: int) -> None:
         self._head = head

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from ..errors import ConfigError
 from .block_pool import BlockPool
 from .tenant_quota import TenantQuota
-from .tiers import Bandwidth, Block, Entry, LoadOutcome, Tier, TierStats
+from .tiers import Bandwidth, Block, Entry, Lifetime, LoadOutcome, Tier, TierStats
 
 SHARED_COPY_BYTES = 4 * 2**20  # from so many on a second thread takes half of a load
 
@@ -64,13 +64,14 @@ class HostTier:
     """
 
     def __init__(
-        self, slab: Slab, on_evict: Callable[[Entry], None] | None = None, quota: TenantQuota | None = None
+        self, slab: Slab, on_evict: Callable[[Entry], None] | None = None, quota: TenantQuota[str] | None = None
     ) -> None:
         self._slab = slab
         self._on_evict = on_evict
         self._pool = BlockPool(slab.shape[0])
-        self._quota = quota or TenantQuota()
+        self._quota: TenantQuota[str] = quota or TenantQuota()
         self._slots: OrderedDict[bytes, int] = OrderedDict()  # the least recently used first
+        self._process_only: set[bytes] = set()  # of these, what must not outlive the process
         self._lock = threading.Lock()
         self._copier = ThreadPoolExecutor(1, thread_name_prefix="host-read")  # its thread starts when it is needed
         self._hits = self._misses = self._stored = self._rejected = self._evicted = 0
@@ -107,7 +108,7 @@ class HostTier:
             with self._lock:
                 known = self._touch(entry.key)
                 if known:
-                    self._quota.used(entry.key, entry.tenant)
+                    self._note_stored(entry)
                 slot = None if known else self._allocate()
                 self._rejected += not known and slot is None
             taken.append(known or slot is not None)
@@ -115,9 +116,11 @@ class HostTier:
                 started = time.perf_counter()
                 np.copyto(self._slab[slot], entry.blocks[0])
                 self._note_write(time.perf_counter() - started)
+                if entry.lifetime is Lifetime.PROCESS:
+                    self._keep_here(entry.key)
                 self.commit([entry.key], [slot])
                 with self._lock:
-                    self._quota.used(entry.key, entry.tenant)
+                    self._note_stored(entry)
         return taken
 
     def load(self, entries: Sequence[Entry], deadline: float) -> list[LoadOutcome]:
@@ -143,7 +146,7 @@ class HostTier:
         with self._lock:
             dropped = [self._slots.pop(key) for key in keys if key in self._slots]
             for key in keys:
-                self._quota.gone(key)
+                self._gone(key)
             self._pool.release(dropped)
 
     # -- copies that others make ----------------------------------------------------------------------------------
@@ -220,6 +223,7 @@ class HostTier:
         with self._lock:
             self._pool.release(self._slots.values())
             self._slots.clear()
+            self._process_only.clear()
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless pool and map agree. For tests: visits every slot."""
@@ -246,13 +250,30 @@ class HostTier:
             slot = self._slots[key]
             if self._pool.refcount(slot) == 1:
                 if self._on_evict is not None:
-                    self._on_evict(Entry(key, (self._slab[slot],), self._quota.tenant_of(key)))
+                    lifetime = Lifetime.PROCESS if key in self._process_only else Lifetime.DURABLE
+                    self._on_evict(Entry(key, (self._slab[slot],), self._quota.tenant_of(key) or "", lifetime))
                 del self._slots[key]
-                self._quota.gone(key)
+                self._gone(key)
                 self._pool.release([slot])
                 self._evicted += 1
                 return True
         return False
+
+    def _note_stored(self, entry: Entry) -> None:
+        """``entry`` is here, and was stored just now: new, or once more."""
+        self._quota.used(entry.key, entry.tenant)
+        if entry.lifetime is Lifetime.DURABLE:
+            self._process_only.discard(entry.key)
+
+    def _keep_here(self, key: bytes) -> None:
+        """``key``, which is about to be stored, must not outlive the process; one that is here already may."""
+        with self._lock:
+            if key not in self._slots:
+                self._process_only.add(key)
+
+    def _gone(self, key: bytes) -> None:
+        self._quota.gone(key)
+        self._process_only.discard(key)
 
     def _note_write(self, seconds: float) -> None:
         with self._lock:

@@ -19,7 +19,7 @@ from .disk.disk_tier import DiskTier
 from .host_tier import HostTier, Slab
 from .shared_tier import SharedTier
 from .tenant_quota import TenantQuota
-from .tiers import Block, Entry, LoadOutcome, LowerTier, Tier, TierStats
+from .tiers import Block, Entry, Lifetime, LoadOutcome, LowerTier, Tier, TierStats
 
 _PERSIST_AT_ONCE = 32  # blocks given to the disk's write queue, which is then waited for if it is full
 _LOAD_ONE_S = 5.0  # where nobody waits for it but an export
@@ -36,7 +36,7 @@ class LowerTiers:
         host_slab: Slab | None,
         disk: DiskTier | None,
         shared: SharedTier | None = None,
-        host_quota: TenantQuota | None = None,
+        host_quota: TenantQuota[str] | None = None,
     ) -> None:
         self.disk = disk
         self._host = None if host_slab is None else HostTier(host_slab, self._leave_host, host_quota)
@@ -128,11 +128,16 @@ class LowerTiers:
         if not self._hanging[tier]:
             del self._hanging[tier]
 
-    def demote(self, content_key: bytes, block: Block, tenant: str = "") -> None:
+    def first_for(self, lifetime: Lifetime) -> Tier | None:
+        """Where a block goes that leaves the device and may go so far; None: nowhere."""
+        first = self.first_local
+        return first if lifetime is Lifetime.DURABLE or first is Tier.HOST else None
+
+    def demote(self, content_key: bytes, block: Block, tenant: str = "", lifetime: Lifetime = Lifetime.DURABLE) -> None:
         """Keep a block that leaves the device pool. A full or failing tier drops it, and counts that."""
-        lower = next(iter(self._local.values()), None)
-        if lower is not None:
-            lower.store([Entry(content_key, (block,), tenant)])
+        tier = self.first_for(lifetime)
+        if tier is not None:
+            self._local[tier].store([Entry(content_key, (block,), tenant, lifetime)])
 
     def persist(self, content_keys: Sequence[bytes], blocks: Sequence[Block], first: int, tenant: str = "") -> None:
         """Keep a path's ``blocks`` from ``first`` on where they outlive the process, and all where others find them."""
@@ -146,6 +151,12 @@ class LowerTiers:
         """Keep the half-full block at a path's end where it outlives the process."""
         if self.disk is not None:
             self.disk.store([Entry(content_key, (block,), tenant)])
+
+    def keep_in_memory(self, content_keys: Sequence[bytes], blocks: Sequence[Block], tenant: str = "") -> None:
+        """Keep copies of a whole path in host memory, if there is any, and nowhere else ever."""
+        if self._host is not None:
+            named = zip(content_keys, blocks, strict=True)
+            self._host.store([Entry(key, (block,), tenant, Lifetime.PROCESS) for key, block in named])
 
     def persist_all(self, content_keys: Sequence[bytes], blocks: Sequence[Block], tenant: str = "") -> None:
         """``persist`` a whole path, waiting for the disk where need be, and keep a copy in memory. Waits: for an I/O
@@ -194,5 +205,5 @@ class LowerTiers:
         shared.store(entries)
 
     def _leave_host(self, entry: Entry) -> None:
-        if self.disk is not None:
+        if self.disk is not None and entry.lifetime is Lifetime.DURABLE:
             self.disk.store([entry])

@@ -20,6 +20,7 @@ from .path_ends import Kept, PathEnds
 from .radix_node import Match, PathLock
 from .radix_tree import RadixTree
 from .retention import Retention
+from .tiers import Lifetime
 from .token_key import TOKEN_BYTES
 
 
@@ -40,6 +41,7 @@ class SequenceBlocks:
     block_ids: list[int]
     num_cached_tokens: int  # tokens whose blocks belong to the tree; on a block border
     num_matched_blocks: int  # of the tree's, those that were there at admission
+    num_durable_blocks: int  # of those, how many came from turns whose KV may outlive the process
     num_matched_tokens: int  # their tokens, and those of a block that is copied on write
     content_keys: list[bytes]  # of the tree's blocks, in order
     root_key: bytes  # what the content key of the first block hangs on
@@ -126,19 +128,28 @@ class PrefixCache:
         return self._keys.tail(held.content_keys[-1] if held.content_keys else held.root_key, tail)
 
     def admit(
-        self, match: Match, num_tokens: int, spare_blocks: int, owner: str = ""
+        self,
+        match: Match,
+        num_tokens: int,
+        spare_blocks: int,
+        owner: str = "",
+        lifetime: Lifetime = Lifetime.DURABLE,
     ) -> tuple[SequenceBlocks, BlockCopy | None] | None:
         """Give a sequence of ``owner``'s the blocks of ``match`` and new ones up to ``num_tokens`` tokens.
+
+        ``lifetime``: how far its KV may go.
 
         Returns None, and changes nothing that matters, unless ``spare_blocks`` more stay available for those that run.
         The copy, if any, must be done before anything else is written to the pool: its source may be free already.
         There is none, although ``match`` has a partial block, where the sequence needs that block itself.
         """
+        num_durable = self._tree.num_durable_blocks(match)
         lock = self._tree.lock(match)
         wanted = self.blocks_for(num_tokens) - len(match.blocks)
         if wanted + spare_blocks > self.num_available:
             self._tree.unlock(lock)
             return None
+        self._tree.use(lock, lifetime)
         self._ends.begin_turn(owner)
         if wanted == self.num_available:
             match = match.whole_blocks()
@@ -155,6 +166,7 @@ class PrefixCache:
             block_ids=match.blocks + new_blocks,
             num_cached_tokens=len(match.blocks) * self.block_size,
             num_matched_blocks=len(match.blocks),
+            num_durable_blocks=num_durable,
             num_matched_tokens=match.num_tokens,
             content_keys=list(match.content_keys),
             root_key=self._keys.root(match.salt),

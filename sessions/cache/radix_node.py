@@ -6,6 +6,7 @@ import bisect
 import dataclasses
 from typing import TYPE_CHECKING
 
+from .tiers import Lifetime
 from .token_key import TOKEN_BYTES, common_prefix_tokens
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ class Node:
         "ends",
         "key",
         "last_use",
+        "lifetime",
         "lock_count",
         "parent",
         "pin_count",
@@ -38,6 +40,7 @@ class Node:
         key: bytes | bytearray,
         blocks: list[int],
         content_keys: list[bytes],
+        lifetime: Lifetime,
     ) -> None:
         self.salt = salt
         self.parent = parent
@@ -48,6 +51,7 @@ class Node:
         self.lock_count = 0  # locks held at this node or below it
         self.pin_count = 0  # of these, those of pins
         self.last_use = 0.0  # seconds
+        self.lifetime = lifetime  # the longest of those who used it
         self.superseded = False  # nobody is expected to use it again
         self.ends: dict[str, PathEnd] = {}  # by owner, those whose paths end here
         self._child_keys: list[bytes] = []  # key of the first block of each child, sorted
@@ -120,16 +124,20 @@ class Match:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class PathLock:
-    """Keeps the blocks from the root to the end of ``node`` cached. Made, moved and ended by the tree alone."""
+    """Keeps the blocks from the root to the end of ``node`` cached. Made, moved and ended by the tree alone.
+
+    ``lifetime``: how far what its holder adds to the path may go.
+    """
 
     node: Node
+    lifetime: Lifetime = Lifetime.PROCESS
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Pin(PathLock):
     """A lock that no sequence holds. ``num_blocks``: from the root to its end."""
 
-    num_blocks: int
+    num_blocks: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -146,3 +154,4 @@ class Evicted:
     num_tokens: int
     superseded: bool
     owners: tuple[str, ...]
+    lifetime: Lifetime = Lifetime.DURABLE

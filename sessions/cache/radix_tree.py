@@ -15,6 +15,7 @@ common prefix with a key stands next to the key's place: finding it is one bisec
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 
@@ -23,6 +24,7 @@ from .evictable import EvictableLeaves
 from .eviction import EvictionPolicy, ExpectedValue
 from .path_ends import PathEnd
 from .radix_node import Evicted, Match, Node, PathLock, Pin
+from .tiers import Lifetime
 from .token_key import TOKEN_BYTES, common_prefix_tokens
 
 
@@ -106,6 +108,24 @@ class RadixTree:
         self._add_lock(node)
         return PathLock(node)
 
+    def use(self, lock: PathLock, lifetime: Lifetime) -> None:
+        """A sequence goes on from the path of ``lock``, and its KV may go as far as ``lifetime`` says. One whose KV is
+        DURABLE makes the whole path so."""
+        lock.lifetime = lifetime
+        if lifetime is Lifetime.DURABLE:
+            for at in itertools.takewhile(lambda at: at.lifetime is Lifetime.PROCESS, _up(lock.node)):
+                at.lifetime = lifetime
+
+    def num_durable_blocks(self, match: Match) -> int:
+        """How many leading ones of the whole blocks of ``match`` may go to where they outlive the process."""
+        count, node = len(match.blocks), match.path_end
+        here = match.path_end_blocks
+        while node is not None and node.parent is not None and node.lifetime is Lifetime.PROCESS:
+            count -= here
+            node = node.parent
+            here = len(node.blocks)
+        return count
+
     def lock_tail(self, leaf: Node) -> PathLock:
         """Keep ``leaf``, and all above it, cached until ``unlock``."""
         self._add_lock(leaf)
@@ -133,7 +153,7 @@ class RadixTree:
         if end.parent is None:
             return None
         self._add_lock(end)
-        pin = Pin(end, end.start // self._block_size + len(end.blocks))
+        pin = Pin(end, num_blocks=end.start // self._block_size + len(end.blocks))
         for at in _up(end):
             self.num_pinned_blocks += 0 if at.pin_count else len(at.blocks)
             at.pin_count += 1
@@ -182,9 +202,11 @@ class RadixTree:
         self.nodes_visited += 1
         if child is not None and shared * TOKEN_BYTES == len(key):
             self._touch(child)
+            if lock.lifetime is Lifetime.DURABLE:
+                child.lifetime = lock.lifetime
             return child
         self._drop_covered_tail(lock.node, key)
-        return self._add_leaf(lock.node, key, [block], [content_key])
+        return self._add_leaf(lock.node, key, [block], [content_key], lock.lifetime)
 
     # -- eviction -------------------------------------------------------------------------------------------------
 
@@ -257,7 +279,7 @@ class RadixTree:
         return self._split(node, match.path_end_blocks)
 
     def _root(self, salt: str) -> Node:
-        return self._roots.setdefault(salt, Node(salt, None, b"", [], []))
+        return self._roots.setdefault(salt, Node(salt, None, b"", [], [], Lifetime.DURABLE))
 
     def _first_block(self, node: Node) -> bytes:
         return bytes(node.key[: self._block_bytes])
@@ -274,8 +296,9 @@ class RadixTree:
     def _append(self, node: Node, lock: PathLock, key: bytes, blocks: list[int], content_keys: list[bytes]) -> Node:
         """Put new tokens below ``node``: into its own edge where nobody else can notice, else as a new leaf."""
         self._drop_covered_tail(node, key[: self._block_bytes])
-        if node is not lock.node or not node.is_leaf or node.lock_count > 1 or node.ends or node.parent is None:
-            return self._add_leaf(node, key, blocks, content_keys)
+        alone = node is lock.node and node.is_leaf and node.lock_count == 1 and not node.ends
+        if not alone or node.parent is None or node.lifetime is not lock.lifetime:
+            return self._add_leaf(node, key, blocks, content_keys, lock.lifetime)
         self._pool.retain(blocks)
         node.key += key
         node.blocks += blocks
@@ -283,9 +306,11 @@ class RadixTree:
         self._count_blocks(node.salt, len(blocks))
         return node
 
-    def _add_leaf(self, parent: Node, key: bytes, blocks: list[int], content_keys: list[bytes]) -> Node:
+    def _add_leaf(
+        self, parent: Node, key: bytes, blocks: list[int], content_keys: list[bytes], lifetime: Lifetime
+    ) -> Node:
         self._pool.retain(blocks)
-        leaf = Node(parent.salt, parent, key, list(blocks), list(content_keys))
+        leaf = Node(parent.salt, parent, key, list(blocks), list(content_keys), lifetime)
         self._order.discard(parent)
         parent.add_child(self._first_block(leaf), leaf)
         self._count_blocks(leaf.salt, len(blocks))
@@ -318,7 +343,14 @@ class RadixTree:
         assert parent is not None and 0 < num_blocks < len(node.blocks)
         old_first = self._first_block(node)
         border = num_blocks * self._block_bytes
-        upper = Node(node.salt, parent, node.key[:border], node.blocks[:num_blocks], node.content_keys[:num_blocks])
+        upper = Node(
+            node.salt,
+            parent,
+            node.key[:border],
+            node.blocks[:num_blocks],
+            node.content_keys[:num_blocks],
+            node.lifetime,
+        )
         upper.lock_count, upper.pin_count, upper.last_use = node.lock_count, node.pin_count, node.last_use
         upper.superseded = node.superseded
         node.start += num_blocks * self._block_size
@@ -371,6 +403,8 @@ class RadixTree:
         at = node
         while at is not lock.node:
             self._lock_edge(at, now)
+            if lock.lifetime is Lifetime.DURABLE:
+                at.lifetime = lock.lifetime
             assert at.parent is not None
             at = at.parent
         at.last_use = now
@@ -390,6 +424,7 @@ class RadixTree:
                     num_tokens=leaf.num_tokens - first * self._block_size,
                     superseded=superseded,
                     owners=tuple(leaf.ends),
+                    lifetime=leaf.lifetime,
                 )
             )
         given_up = self._cut_tail(leaf, count)
@@ -467,6 +502,8 @@ class RadixTree:
         assert node.lock_count >= node.pin_count
         assert node.parent is None or node.pin_count >= sum(child.pin_count for child in node.children)
         assert all(end.node is node and end.owner == owner for owner, end in node.ends.items())
+        durable = node.lifetime is Lifetime.DURABLE
+        assert durable or all(child.lifetime is Lifetime.PROCESS for child in node.children), "a path has a hole"
         assert node.is_leaf or node.num_tokens % self._block_size == 0, "only a leaf may end inside a block"
         assert node.lock_count >= sum(child.lock_count for child in node.children)
         keys = [self._first_block(child) for child in node.children]

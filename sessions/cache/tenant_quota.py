@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+_Tenant = TypeVar("_Tenant", str, int)
 
 
-class TenantQuota:
-    """Alone knows whose entries are whose. A tenant is a salt; what is found on disk at a start is nobody's until it is
-    stored again. ``most``: how many entries a tenant may have before its own go first; None: as many as there are.
+class TenantQuota(Generic[_Tenant]):
+    """Alone knows whose entries are whose; a tenant is whatever names one, and 0 or empty is nobody. ``most``: how many
+    entries a tenant may have before its own go first; None: as many as there are.
     """
 
     def __init__(self, most: int | None = None) -> None:
         self._most = most
-        self._tenant_of: dict[bytes, str] = {}
-        self._keys_of: dict[str, OrderedDict[bytes, None]] = {}  # the least recently used first
-        self._over: dict[str, None] = {}
+        self._tenant_of: dict[bytes, _Tenant] = {}
+        self._keys_of: dict[_Tenant, OrderedDict[bytes, None]] = {}  # the least recently used first
+        self._over: dict[_Tenant, None] = {}
 
-    def used(self, key: bytes, tenant: str) -> None:
+    def used(self, key: bytes, tenant: _Tenant) -> None:
         """``key`` is stored for ``tenant``, or is there and was used by it. It belongs to the first who did."""
-        if self._most is None or not tenant:
+        if not tenant:
             return
         owner = self._tenant_of.setdefault(key, tenant)
+        if self._most is None:
+            return
         keys = self._keys_of.setdefault(owner, OrderedDict())
         keys[key] = None
         keys.move_to_end(key)
@@ -31,24 +36,24 @@ class TenantQuota:
     def touch(self, key: bytes) -> None:
         """``key`` was used."""
         owner = self._tenant_of.get(key)
-        if owner is not None:
+        if owner is not None and self._most is not None:
             self._keys_of[owner].move_to_end(key)
 
     def gone(self, key: bytes) -> None:
         """``key`` is no more; harmless if it never was."""
         owner = self._tenant_of.pop(key, None)
-        if owner is None:
+        if owner is None or self._most is None:
             return
         keys = self._keys_of[owner]
         del keys[key]
-        if self._most is not None and len(keys) <= self._most:
+        if len(keys) <= self._most:
             self._over.pop(owner, None)
         if not keys:
             del self._keys_of[owner]
 
-    def tenant_of(self, key: bytes) -> str:
-        """Whose ``key`` is; empty: nobody's."""
-        return self._tenant_of.get(key, "")
+    def tenant_of(self, key: bytes) -> _Tenant | None:
+        """Whose ``key`` is; None: nobody's."""
+        return self._tenant_of.get(key)
 
     def go_first(self) -> Iterator[bytes]:
         """Entries of tenants over their quota. Nothing may change before the iteration is over."""

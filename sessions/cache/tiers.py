@@ -38,6 +38,13 @@ class Tier(enum.StrEnum):
     SHARED = "shared"
 
 
+class Lifetime(enum.StrEnum):
+    """How far the KV of a session may go."""
+
+    DURABLE = "durable"  # to where it outlives the process, and to other servers
+    PROCESS = "process"  # to this process's memory alone
+
+
 class LoadOutcome(enum.Enum):
     """What became of one entry of a load. All but ``HIT`` mean: compute it."""
 
@@ -53,12 +60,14 @@ class Entry:
     """What a tier keeps under one key: ``blocks_per_entry`` consecutive blocks of a path.
 
     ``key`` is the content key of the last of them, which names the others too (see ``keys``). ``tenant``: whose quota a
-    store counts against, where there is one; a load does not need it.
+    store counts against, where there is one; a load does not need it. ``lifetime``: a tier that outlives the process
+    is never given what may not.
     """
 
     key: bytes
     blocks: tuple[Block, ...]
     tenant: str = ""
+    lifetime: Lifetime = Lifetime.DURABLE
 
     @property
     def num_bytes(self) -> int:

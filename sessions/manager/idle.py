@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from ..errors import SessileError
-from .ports import Clock
+from .ports import SteadyClock
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ class IdleSessions:
     The clock is asked, never slept by: ``attend`` does what is due now. ``run`` attends from time to time.
     """
 
-    def __init__(self, clock: Clock, idle: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, clock: SteadyClock, idle: Callable[[str], Awaitable[None]]) -> None:
         self._clock = clock
         self._idle = idle
         self._due: list[tuple[float, str]] = []  # a heap; what is not in _until as well was called off

@@ -16,13 +16,14 @@ import msgspec
 from ...server.engine.cache_messages import PersistPath, ReleasePath, RetainPath, SupersedePath
 from ...server.engine.messages import EngineReady
 from ..cache.retention import Retention
+from ..cache.tiers import Lifetime
 from ..errors import EngineError, SessileError
 from ..keeping import Persistence, PersistencePolicy
 from ..messages import Role
 from ..session import Session, SessionLog, SessionState
 from ..store import SessionStore
 from .idle import IdleSessions
-from .ports import Clock, EngineCache
+from .ports import Clock, EngineCache, SteadyClock
 from .requests import MessagesInput, ToolResultInput, TurnInput
 from .shared_log import tokens_shared
 from .tool_latency import ToolLatencies
@@ -33,7 +34,7 @@ MAX_WAITS = 100_000  # sessions whose last turn's end is remembered
 
 
 class _Wait(msgspec.Struct, frozen=True):
-    """A session that may be waiting for tools: since when, and for which calls (id → tool's name)."""
+    """A session that may be waiting for tools: since when (steady), and for which calls (id → tool's name)."""
 
     since: float
     calls: Mapping[str, str]
@@ -48,13 +49,15 @@ class KvCare:
         store: SessionStore,
         clock: Clock,
         policy: PersistencePolicy,
+        steady: SteadyClock,
     ) -> None:
         self._engine = engine
         self._store = store
         self._clock = clock
+        self._steady = steady
         self.policy = policy
         self.latencies = ToolLatencies()
-        self.idle = IdleSessions(clock, self._persist)
+        self.idle = IdleSessions(steady, self._persist)
         self._waits: OrderedDict[str, _Wait] = OrderedDict()
         self._told: dict[str, EngineReady] = {}  # whose retention an engine knows, and which engine
         self._last: dict[str, asyncio.Task[None]] = {}
@@ -66,18 +69,25 @@ class KvCare:
         self.idle.came_back(session.session_id)
         wait = self._waits.pop(session.session_id, None)
         if wait is not None:
-            seconds = self._clock() - wait.since
+            seconds = self._steady() - wait.since
             for tool in _tools_answered(turn_input, wait.calls):
                 self.latencies.observe(session.tenant, tool, seconds)
 
-    def persists_turns(self, session: Session) -> bool:
-        """Whether a turn's KV is written to disk as soon as it ends."""
-        return session.keeping.policy(self.policy).when is Persistence.ALWAYS
+    def persists_turns(self, session: Session | None) -> bool:
+        """Whether a turn's KV is written to disk as soon as it ends. None: a turn of no session."""
+        return self._policy_of(session).when is Persistence.ALWAYS
+
+    def lifetime(self, session: Session | None) -> Lifetime:
+        """How far the KV of a session, or of a turn of none, may go, however much room is wanted."""
+        return lifetime_under(self._policy_of(session))
+
+    def _policy_of(self, session: Session | None) -> PersistencePolicy:
+        return self.policy if session is None else session.keeping.policy(self.policy)
 
     def turn_ended(self, session: Session, token_ids: Sequence[int], calls: Mapping[str, str]) -> None:
         """The turn that made ``session`` what it is was committed; ``calls`` are the tool calls that ended it."""
         session_id = session.session_id
-        self._waits[session_id] = _Wait(self._clock(), calls)
+        self._waits[session_id] = _Wait(self._steady(), calls)
         if len(self._waits) > MAX_WAITS:
             self._waits.popitem(last=False)
         self._watch_idleness(session)
@@ -216,6 +226,11 @@ class KvCare:
         path = PersistPath(token_ids=log.token_ids(), cache_salt=session.tenant, owner=session_id)
         outcome = await self._engine.persist(path)
         logger.debug("persisted when idle: %s", outcome.tokens_by_tier, extra={"session_id": session_id})
+
+
+def lifetime_under(policy: PersistencePolicy) -> Lifetime:
+    """How far KV may go under ``policy``."""
+    return Lifetime.PROCESS if policy.when is Persistence.NONE else Lifetime.DURABLE
 
 
 def _superseded(session: Session, token_ids: Sequence[int], from_token: int) -> SupersedePath:

@@ -120,7 +120,12 @@ class KvRequests:
         token_ids = await self._token_ids(session)
         tiers, to_compute, seconds = TokensByTier(), 0, 0.0
         if token_ids:
-            path = ResumePath(token_ids=token_ids, cache_salt=session.tenant, owner=session.session_id)
+            path = ResumePath(
+                token_ids=token_ids,
+                cache_salt=session.tenant,
+                owner=session.session_id,
+                lifetime=self._care.lifetime(session),
+            )
             estimate = await self._engine.resume(path)
             tiers = tokens_by_tier(estimate.tokens_by_tier)
             to_compute, seconds = estimate.tokens_to_compute, estimate.seconds

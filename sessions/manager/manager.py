@@ -25,7 +25,7 @@ from .completions import Completions
 from .events import Happening, SessionEvent
 from .kv_care import KvCare
 from .kv_requests import KvRequests
-from .ports import Clock, TurnEngine, TurnObserver
+from .ports import Clock, SteadyClock, TurnEngine, TurnObserver
 from .records import SessionRecords
 from .replay import ReplayMemory
 from .requests import (
@@ -83,8 +83,9 @@ class SessionManager:
     ``model_aliases`` are names of the served model beside its own; ``text_config`` says how its calls and reasoning are
     read, ``grammars`` bounds what answers may be made to look like. What no open session holds is deleted from the
     store ``retention_s`` seconds after it was closed or left. ``persistence`` holds for sessions that were opened
-    without a policy of their own. ``export_key`` is the file of the key that exports are signed with; None: one in the
-    store's folder.
+    without a policy of their own; ``most_open_sessions`` is how many a tenant may have (0: any number). ``export_key``
+    is the file of the key that exports are signed with; None: one in the store's folder. Timestamps are of ``clock``;
+    what is waited for is counted on ``steady``.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class SessionManager:
         chat_template: ChatTemplate,
         *,
         clock: Clock = time.time,
+        steady: SteadyClock = time.monotonic,
         replay: ReplayMemory | None = None,
         retention_s: float = RETENTION_S,
         model_aliases: Collection[str] = (),
@@ -104,14 +106,15 @@ class SessionManager:
         keep_conversations: bool = True,
         observer: TurnObserver | None = None,
         export_key: Path | None = None,
+        most_open_sessions: int = 0,
     ) -> None:
         self._store = store
         self._clock = clock
         self._policy = persistence
         self._running = RunningWork()
-        self._records = SessionRecords(store, clock, retention_s)
+        self._records = SessionRecords(store, clock, steady, retention_s, most_open_sessions)
         self._turns = Turns(engine, tokenizer, chat_template, model_aliases, text_config, grammars, observer)
-        self._care = KvCare(engine, store, clock, persistence)
+        self._care = KvCare(engine, store, clock, persistence, steady)
         self._completions = Completions(
             self._turns,
             replay if replay is not None else ReplayMemory(),

@@ -26,7 +26,10 @@ from ...server.engine.messages import EngineReady, SubmitTurn, TurnOutput
 from .requests import Miss
 
 Clock = Callable[[], float]
-"""Seconds since the epoch."""
+"""Seconds since the epoch, as the machine's clock has them: it may be set, forwards and backwards."""
+
+SteadyClock = Callable[[], float]
+"""Seconds since some moment; never set. What is waited for, and how long something took, is counted on this one."""
 
 
 class TurnRunner(Protocol):

@@ -17,6 +17,7 @@ from .requests import MessagesInput, TextInput, TokenIdsInput, ToolResultInput, 
 
 TemplateMessage = dict[str, Any]
 
+_QUESTION = Message(role=Role.USER, content="-")
 _ANSWER = Message(role=Role.ASSISTANT)  # an answer in the log: its text does not matter to what follows it
 
 
@@ -65,13 +66,43 @@ class PromptBuilder:
         limit: int,
     ) -> tuple[int, ...]:
         """Tokens of a conversation from its beginning, up to the beginning of the answer."""
-        rendered = self.template.render(
+        return self._encode(self._rendered(messages, tools, template_arguments), limit, "messages")
+
+    def rewritten_answers(
+        self,
+        parts: Sequence[LogPart],
+        sent: Sequence[Message],
+        tools: Sequence[Tool],
+        template_arguments: dict[str, Any],
+    ) -> int:
+        """How many answers among ``parts`` of a log the template would write otherwise, from what was sent instead.
+
+        ``sent``: the messages that stand for ``parts``, and those that follow. 0 where the template refuses them: it
+        then writes nothing.
+        """
+        answers = [part.token_ids for part in parts if part.entry.kind is EntryKind.OUTPUT]
+        start = next((index for index, message in enumerate(sent) if message.role is not Role.TOOL), len(sent))
+        opening = (_QUESTION,) if start < len(sent) and sent[start].role is Role.ASSISTANT else ()
+        try:
+            text = self._rendered((*opening, *sent[start:]), tools, template_arguments).text
+        except RequestError:
+            return 0
+        return sum(self._said(token_ids) not in text for token_ids in answers)
+
+    def _said(self, token_ids: Sequence[int]) -> str:
+        """An answer as text, without the token that ends the turn."""
+        said = token_ids[:-1] if token_ids[-1] in self.tokenizer.eos_token_ids else token_ids
+        return self.tokenizer.decode(said, skip_special=False)
+
+    def _rendered(
+        self, messages: Sequence[Message], tools: Sequence[Tool], template_arguments: dict[str, Any]
+    ) -> PromptText:
+        return self.template.render(
             self._tools_in_text.opening([as_template_message(message) for message in messages], tools),
             tools,
             add_generation_prompt=True,
             **template_arguments,
         )
-        return self._encode(rendered, limit, "messages")
 
     def prompt_after_answer(
         self,

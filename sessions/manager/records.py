@@ -10,22 +10,31 @@ from ..errors import SessionNotFound
 from ..session import Session, SessionState
 from ..store import Change, DuplicateRequest, KeepingChange, SessionStore, StoredAnswer
 from . import answers
-from .ports import Clock
+from .ports import Clock, SteadyClock
 from .requests import ImportSession, Mutation, OpenSession
 
 _Answer = TypeVar("_Answer", bound=msgspec.Struct)
 
 _PRUNE_EVERY_S = 3_600.0
+_MOST_AHEAD_S = (
+    86_400.0  # a clock that was set forward further than this deletes nothing before its time, until a restart
+)
 
 
 class SessionRecords:
     """The store as the manager's parts use it. What no open session holds is deleted ``retention_s`` seconds later."""
 
-    def __init__(self, store: SessionStore, clock: Clock, retention_s: float) -> None:
+    def __init__(
+        self, store: SessionStore, clock: Clock, steady: SteadyClock, retention_s: float, most_open: int = 0
+    ) -> None:
+        """``most_open``: sessions that a tenant may have opened and not closed; 0: any number."""
         self.store = store
+        self._most_open = most_open
         self._clock = clock
+        self._steady = steady
         self._retention_s = retention_s
-        self._next_prune_at = 0.0
+        self._began = clock() - steady()
+        self._next_prune_at = steady()
 
     async def owned(self, session_id: str, tenant: str) -> Session:
         """A session of this tenant, in any state. Raises SessionNotFound."""
@@ -50,10 +59,17 @@ class SessionRecords:
         return session, stored
 
     async def stored(self, request: OpenSession | ImportSession | Mutation) -> StoredAnswer | None:
-        """What the request's id was answered before."""
-        if request.request_id is None:
-            return None
-        return await self.store.answer(answers.scope_of(request), request.request_id)
+        """What the request's id was answered before.
+
+        Raises:
+            StoreError: it was not, and no answer can be kept now.
+        """
+        if request.request_id is not None:
+            stored = await self.store.answer(answers.scope_of(request), request.request_id)
+            if stored is not None:
+                return stored
+        self.store.require_writable()
+        return None
 
     async def commit(
         self, request: OpenSession | ImportSession | Mutation, change: Change, answer: _Answer
@@ -64,7 +80,8 @@ class SessionRecords:
         """
         to_remember = answers.stored_answer(request, answer, now=self._clock())
         try:
-            session = await self.store.apply(msgspec.structs.replace(change, answer=to_remember))
+            limited = msgspec.structs.replace(change, answer=to_remember, most_open=self._most_open)
+            session = await self.store.apply(limited)
         except DuplicateRequest:
             return await self._answer_of_other(request, answer), None
         self._prune_sometimes()
@@ -86,9 +103,10 @@ class SessionRecords:
         return answers.answer_again(stored, request, type(answer))
 
     def _prune_sometimes(self) -> None:
-        now = self._clock()
-        if now >= self._next_prune_at:
-            self._next_prune_at = now + _PRUNE_EVERY_S
+        steady = self._steady()
+        if steady >= self._next_prune_at:
+            self._next_prune_at = steady + _PRUNE_EVERY_S
+            now = min(self._clock(), self._began + steady + _MOST_AHEAD_S)
             self.store.prune_soon(now - self._retention_s, now)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from ..messages import Message, Role, Tool
+from ..session import Place
 
 Key = bytes
 
@@ -25,10 +26,11 @@ class ConversationKeys:
     """Names of a conversation's beginnings: one for each of its messages, over that message and all before it.
 
     Equal for messages that say the same: arguments of tool calls are compared as JSON values, reasoning not at all,
-    since most clients do not send it back.
+    since most clients do not send it back. ``template_arguments`` None: of a session whose turns have none,
+    whatever those of a client that continues it are.
     """
 
-    def __init__(self, tenant: str, tools: Sequence[Tool], template_arguments: dict[str, Any]) -> None:
+    def __init__(self, tenant: str, tools: Sequence[Tool], template_arguments: dict[str, Any] | None) -> None:
         root = msgspec.json.encode([tenant, list(tools), template_arguments], order="deterministic")
         self._root = hashlib.blake2b(root, digest_size=16).digest()
 
@@ -43,6 +45,17 @@ class ConversationKeys:
     def after(self, key: Key, message: Message) -> Key:
         """The key of a conversation that goes on with ``message``."""
         return hashlib.blake2b(key + _canonical(message), digest_size=16).digest()
+
+
+def client_key(key: Key, client: str) -> Key:
+    """The name of a conversation among those of one client."""
+    return hashlib.blake2b(key + client.encode(), digest_size=16, person=b"client").digest()
+
+
+def place_key(place: Place) -> Key:
+    """A name for the tokens up to a place of a session's log."""
+    assert place.head is not None
+    return b"%d.%d" % (place.head.entry_id, place.head.used)
 
 
 def _canonical(message: Message) -> bytes:
@@ -191,6 +204,10 @@ class ReplayMemory:
             if token_ids is not None:
                 return count, token_ids
         return 0, []
+
+    def tokens(self, tenant: str, key: Key) -> list[int] | None:
+        """The tokens that are remembered under ``key``."""
+        return self.tokens_after(tenant, [key])[1] or None
 
     def remember(self, tenant: str, key: Key, before: Key | None, token_ids: Sequence[int]) -> None:
         """Remember all tokens of a conversation that may have grown out of ``before``."""

@@ -271,6 +271,15 @@ class ConversationEnd(msgspec.Struct, frozen=True, kw_only=True):
     place: Place
 
 
+class Client(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stateless client calls itself or its conversation; empty where it says nothing. It decides which session
+    is meant where several hold the same, never what is in one. ``lineage``: names of which a new conversation is a
+    branch, the nearest first."""
+
+    name: str = ""
+    lineage: tuple[str, ...] = ()
+
+
 class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A turn of a client that names no session. ``prompt`` is messages, text or token ids.
 
@@ -288,7 +297,8 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     stop: tuple[str, ...] = ()
     priority: Priority = Priority.INTERACTIVE
     template_arguments: dict[str, Any] = {}
-    client_session: str = ""  # what the client calls the conversation, if it says so
+    client: Client = Client()
+    client_session: str = ""  # what the client calls the conversation, if it says so, for whoever explains misses
     sent_body: bytes = b""  # the request as it was sent, for whoever explains misses
     tool_choice: ToolChoice = ToolChoice()
     keep: bool = True
@@ -335,6 +345,19 @@ class Miss(msgspec.Struct, frozen=True, kw_only=True):
     now: str | None = None
 
 
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the history that a client sent.
+
+    ``replayed_tokens``: the first tokens of the prompt, which are those of the record; only what follows was rendered.
+    ``rewritten_answers``: of the latest answers among them, those that the template would have written otherwise from
+    what the client sent. ``neutralised``: transport lines that were left out of the system prompt.
+    """
+
+    replayed_tokens: int = 0
+    rewritten_answers: int = 0
+    neutralised: tuple[str, ...] = ()
+
+
 class TurnFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     """The last event of a turn; it comes after the turn is on disk.
 
@@ -358,6 +381,7 @@ class TurnFinished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     reasoning_tokens: int = 0
     stop_string: str | None = None  # the one that ended the text
     conversation: ConversationEnd | None = None  # of a conversation that was brought by its client and is kept
+    replay: Replay = Replay()  # of a conversation that was brought by its client
 
 
 class TurnBegun(msgspec.Struct, frozen=True, kw_only=True, tag="begun"):

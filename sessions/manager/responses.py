@@ -32,6 +32,13 @@ class Responses:
         self._conversations = conversations
         self._clock = clock
 
+    def require_writable(self) -> None:
+        """Raise StoreError, saying what to do, while no response can be kept."""
+        failure = self._store.failure
+        if failure is not None:
+            failure.remedy = f'send it with "store": false, which keeps nothing; for the operator: {failure.remedy}'
+            raise failure
+
     async def add(self, tenant: str, response_id: str, body: bytes, end: ConversationEnd, *, ttl_s: float) -> None:
         """Keep ``body`` under a new id for ``ttl_s`` seconds."""
         now = self._clock()

@@ -15,6 +15,7 @@ from ..messages import Message
 from ..session import EntryKind, NewEntry, Session, SessionLog, tokens_in
 from ..store import Change
 from . import answers, validation
+from .conversations import grown_key
 from .events import Happening, Missed, TurnStarted, failure_of
 from .kv_care import KvCare
 from .ports import Clock
@@ -87,7 +88,7 @@ class SessionTurns:
             finally:
                 claim.is_ending()
             miss = observer.miss_of(run.turn.turn_id)
-            finished = await self._commit(request, session, prompt, run.result, miss)
+            finished = await self._commit(request, session, log, prompt, run.result, miss)
         except BaseException as error:
             self._failed(session, error)
             raise
@@ -103,6 +104,7 @@ class SessionTurns:
         return TurnTerms(
             tools=session.tools,
             persist=self._care.persists_turns(session),
+            lifetime=self._care.lifetime(session),
             deadline_s=request.deadline_s,
             expected_token_ids=await self._turns.expected_tokens(expected),
             logged_tokens=prompt.logged_tokens,
@@ -113,7 +115,13 @@ class SessionTurns:
         self._publish(session, failure_of(error))
 
     async def _commit(
-        self, request: GenerateRequest, session: Session, prompt: TurnPrompt, result: TurnResult, miss: Miss | None
+        self,
+        request: GenerateRequest,
+        session: Session,
+        log: SessionLog,
+        prompt: TurnPrompt,
+        result: TurnResult,
+        miss: Miss | None,
     ) -> TurnFinished:
         said = (result.message,) if prompt.in_chat else ()
         output = NewEntry(kind=EntryKind.OUTPUT, token_ids=result.token_ids, messages=said)
@@ -137,11 +145,13 @@ class SessionTurns:
         answer = answers.turn_answer(result, finished)
         accounted = msgspec.structs.replace(output, account=account_of(finished, after.updated_at))
         expected = session.keeping.expected_output
+        key = grown_key(session, log, entries)
         change = Change(
             session=after,
             base_version=session.version,
             entries=(*before, accounted),
             keep=lambda keeping: keeping.after_turn(expected),
+            conversation_keys=() if key is None else (key,),
         )
         _, committed = await self._records.commit(request, change, answer)
         if committed is not None:

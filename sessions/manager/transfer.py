@@ -22,6 +22,7 @@ from ..session import START, EntryKind, LogPart, Place, Session, SessionLog, Ses
 from ..store import Change, SessionStore
 from ..store.rows import encode_token_ids
 from . import answers, validation
+from .kv_care import lifetime_under
 from .ports import Clock, EngineCache
 from .records import SessionRecords
 from .requests import ExportRequest, Imported, ImportSession
@@ -121,7 +122,8 @@ class SessionTransfer:
         if request.without_kv or not exported.header.kv_bytes:
             return 0, ""
         token_ids = [token for entry in exported.entries for token in entry.token_ids]
-        path = ImportPath(token_ids=token_ids, cache_salt=request.tenant, file=str(kv))
+        lifetime = lifetime_under(exported.header.persistence or self._policy)
+        path = ImportPath(token_ids=token_ids, cache_salt=request.tenant, file=str(kv), lifetime=lifetime)
         try:
             return (await self._engine.import_path(path)).tokens, ""
         except SessileError as error:

@@ -26,6 +26,7 @@ from ...server.text.thoughtful_grammar import after_thought
 from ...server.text.tokenizer import Tokenizer
 from ...server.text.tool_calls import CallNumbers, ToolCallParser
 from ...server.text.tool_calls.grammar import Thought, arguments_schema
+from ..cache.tiers import Lifetime
 from ..errors import EngineError, RequestError
 from ..messages import Tool
 from ..session import EntryKind, ModelIdentity, NewEntry, Session, SessionLog
@@ -56,12 +57,14 @@ class TurnPrompt(msgspec.Struct, frozen=True, kw_only=True):
 class TurnTerms(msgspec.Struct, frozen=True, kw_only=True):
     """What goes along with a turn's prompt.
 
-    ``persist``: write its KV to disk when it ends. ``deadline_s``: a turn that still waits after so many seconds ends.
-    ``expected_token_ids``: what the answer may be like, to draft from. ``tools``: those that it may call.
-    ``logged_tokens``: of the prompt's tokens, those whose KV was computed before, here or elsewhere.
+    ``persist``: write its KV to disk when it ends; ``lifetime``: how far it may ever go. ``deadline_s``: a turn that
+    still waits after so many seconds ends. ``expected_token_ids``: what the answer may be like, to draft from.
+    ``tools``: those that it may call. ``logged_tokens``: of the prompt's tokens, those whose KV was computed before,
+    here or elsewhere.
     """
 
     persist: bool = True
+    lifetime: Lifetime = Lifetime.DURABLE
     deadline_s: float | None = None
     expected_token_ids: tuple[int, ...] = ()
     tools: tuple[Tool, ...] = ()
@@ -287,6 +290,7 @@ class Turns:
             tenant=request.tenant,
             owner=terms.owner if isinstance(request, CompletionRequest) else request.session_id,
             persist=terms.persist,
+            lifetime=terms.lifetime,
             deadline_s=terms.deadline_s,
             expected_token_ids=terms.expected_token_ids,
             tool_schema=_tool_schema(terms.tools),

@@ -69,6 +69,38 @@ def create_tables(database: Database) -> None:
     database.table("responses").create_index(["session_id"], index_name="responses_by_session")
 
 
+def create_client_table(database: Database) -> None:
+    """Which client, by its own name for itself, each session of a stateless client was made for."""
+    database.table("session_clients").create(
+        {"session_id": str, "tenant": str, "client": str, "checksum": int},
+        pk="session_id",
+        not_null={"tenant", "client", "checksum"},
+        strict=True,
+    )
+    database.table("session_clients").create_index(["tenant", "client"], index_name="sessions_by_client")
+
+
+def write_client(database: Database, session_id: str, tenant: str, client: str) -> None:
+    """Remember for which client a session was made."""
+    row = sealed({"session_id": session_id, "tenant": tenant, "client": client})
+    database.table("session_clients").insert(row)
+
+
+def client_of(database: Database, session_id: str) -> str:
+    """The client that a session was made for; empty if it did not name itself."""
+    found = next(database.table("session_clients").rows_where("session_id = ?", [session_id]), None)
+    return "" if found is None else str(opened(found, f"the client of session {session_id}")["client"])
+
+
+def latest_of_client(database: Database, tenant: str, client: str) -> str | None:
+    """The session that was made for a client and used last."""
+    query = """
+        SELECT session_clients.session_id FROM session_clients JOIN sessions USING (session_id)
+        WHERE session_clients.tenant = ? AND client = ? ORDER BY sessions.updated_at DESC LIMIT 1
+    """
+    return next((str(row["session_id"]) for row in database.query(query, [tenant, client])), None)
+
+
 def write_conversation(database: Database, conversation: StoredConversation) -> None:
     """Remember where a conversation ends; the last one of equal ones counts."""
     database.table("conversations").insert(_row(conversation), replace=True)

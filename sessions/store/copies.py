@@ -44,9 +44,9 @@ class StoreCopies:
         return sorted(self._folder.glob("sessions-*.db"), reverse=True)
 
     def is_due(self) -> bool:
-        """The newest copy is older than ``EVERY_S``, or there is none."""
+        """The newest copy is older than ``EVERY_S``, or there is none; or it seems to be made later than now."""
         newest = next(iter(self.all()), None)
-        return newest is None or self._clock() - newest.stat().st_mtime >= EVERY_S
+        return newest is None or not 0.0 <= self._clock() - newest.stat().st_mtime < EVERY_S
 
     def make(self) -> Path:
         """Copy the database as it stands, while others use it; drops what is older than the newest ``KEPT``.
@@ -63,7 +63,7 @@ class StoreCopies:
                 self._copy_to(unfinished)
             require_sound(unfinished)
             os.chmod(unfinished, 0o600)
-            made = self._folder / f"sessions-{int(self._clock() * 1000):015d}.db"
+            made = self._folder / f"sessions-{self._next_stamp():015d}.db"
             os.utime(unfinished, (self._clock(), self._clock()))
             unfinished.rename(made)
         except OSError as error:
@@ -74,6 +74,12 @@ class StoreCopies:
         for old in self.all()[KEPT:]:
             old.unlink(missing_ok=True)
         return made
+
+    def _next_stamp(self) -> int:
+        """Milliseconds since the epoch, and more than any copy has: the clock may have been set back."""
+        newest = next(iter(self.all()), None)
+        last = 0 if newest is None else int(newest.stem.removeprefix("sessions-"))
+        return max(int(self._clock() * 1000), last + 1)
 
     def _require_room(self) -> None:
         needed = self._database.stat().st_size * _SPARE

@@ -5,19 +5,20 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 from sqlite_utils import Database
 
-from ..errors import StoreError
+from ..errors import CapacityError, StoreError, StoreUnavailable
 from ..keeping import NOTHING_SAID, Keeping
 from ..session import Head, LogPart, NewEntry, Place, Session, SessionLog, SessionState, tokens_in, turns_in
 from . import conversations, rows
 from .conversations import StoredConversation, StoredResponse
-from .failures import store_errors
+from .failures import found_damage, store_errors
 from .files import OpenFiles
+from .health import StoreHealth
 from .rows import StoredAnswer, damaged
 from .schema import SCHEMA_VERSION, migrate
 
@@ -37,6 +38,7 @@ WITH RECURSIVE path(id, used) AS (
 )
 """
 _PATH = f"{_PATH_TABLE} SELECT entries.*, path.used FROM path JOIN entries ON entries.entry_id = path.id ORDER BY entries.start"  # noqa: S608, E501
+_LAST_OF_PATH = f"{_PATH_TABLE.rstrip()[:-1]} LIMIT ?) SELECT entries.*, path.used FROM path JOIN entries ON entries.entry_id = path.id ORDER BY entries.start"  # noqa: S608, E501
 _ACCOUNTS = f"{_PATH_TABLE} SELECT accounts.* FROM path JOIN accounts ON accounts.entry_id = path.id"  # noqa: S608
 
 _UNREACHABLE = """
@@ -68,6 +70,17 @@ WHERE sessions.state = ? AND sessions.session_id != ? LIMIT ?
 """
 
 
+# How many sessions a tenant opened itself and has not closed; counted no further than a limit.
+_OPENED = """
+SELECT count(*) FROM (
+    SELECT 1 FROM sessions WHERE tenant = ? AND state = ?
+    AND NOT EXISTS (SELECT 1 FROM inferred_sessions WHERE inferred_sessions.session_id = sessions.session_id)
+    LIMIT ?
+)
+"""
+_SESSION_RETRY_S = 30.0  # when its owner closes a session is not known
+
+
 class DuplicateRequest(Exception):
     """The request id was answered before, by a change that was made in the meantime."""
 
@@ -81,8 +94,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     ``base_version`` is the version that ``session`` was made from, 0 for a new session. With ``entries`` the head of
     ``session`` is still the old one; the store moves it to the last entry. How a session is kept may have changed since
     ``session`` was read: ``keep`` makes its next value from the one that holds now; only a new session brings its own.
-    ``conversation_key`` names what the session's log says afterwards, for clients that send all of it; a new session
-    with one belongs to such a client.
+    ``conversation_keys`` name what the session's log says afterwards, for clients that send all of it. ``inferred``: a
+    new session belongs to such a client, which calls itself ``client`` (empty: it did not say).
+    A new session is refused if its tenant opened ``most_open`` (0: any number).
     """
 
     session: Session
@@ -90,7 +104,10 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     entries: tuple[NewEntry, ...] = ()
     answer: StoredAnswer | None = None
     keep: KeepingChange | None = None
-    conversation_key: bytes | None = None
+    conversation_keys: tuple[bytes, ...] = ()
+    inferred: bool = False
+    client: str = ""
+    most_open: int = 0
 
 
 class SessionDatabase:
@@ -98,6 +115,7 @@ class SessionDatabase:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.health = StoreHealth(path.parent)
         self._files: OpenFiles | None = None
         with store_errors(path):
             uri = f"{path.resolve().as_uri()}?mode=rw"
@@ -111,9 +129,7 @@ class SessionDatabase:
         with store_errors(self._path):
             small = self._path.stat().st_size <= _FULL_CHECK_BYTES
             check = "PRAGMA integrity_check(3)" if small else "PRAGMA integrity_check(sessions)"
-            problems = [row[0] for row in self._database.execute(check)]
-            if problems != ["ok"]:
-                raise damaged("; ".join(problems))
+            self._require_sound(check)
             self._database.enable_wal()
             migrate(self._database)
             # Written each time, so that a file that can only be read fails here and not at the first turn.
@@ -133,7 +149,7 @@ class SessionDatabase:
         """Make changes durable with one write to the disk, each of them wholly or not at all.
 
         Returns for each the session as it stands afterwards, or why it was not made: DuplicateRequest if its request id
-        has an answer already, StoreError. No outcome depends on another change.
+        has an answer already, CapacityError if its tenant has as many sessions as it may, StoreError.
         """
         if len(changes) > 1:
             try:
@@ -145,10 +161,43 @@ class SessionDatabase:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        if self._files is not None:
-            self._files.require_in_place()
-        with store_errors(self._path), self._database.atomic():
-            yield
+        """All or nothing of what is done inside; how it ended is told to ``health``."""
+        try:
+            if self._files is not None:
+                self._files.require_in_place()
+            with store_errors(self._path), self._database.atomic():
+                yield
+        except StoreUnavailable as error:
+            self.health.failed(error)
+            raise
+        except StoreError as error:
+            if found_damage(error):
+                self.health.damaged(error)
+            raise
+        self.health.succeeded()
+
+    def probe(self) -> None:
+        """Write something that changes nothing: ``health`` hears whether that can be done. A file that was found
+        damaged is checked first."""
+        try:
+            if self.health.is_damaged:
+                self._require_sound("PRAGMA integrity_check(3)")
+                self.health.found_sound()
+            self.health.require_room()
+        except StoreUnavailable as error:
+            self.health.failed(error)
+            return
+        except StoreError as error:
+            self.health.damaged(error)
+            return
+        with suppress(StoreError), self._transaction():
+            self._database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    def _require_sound(self, check: str) -> None:
+        with store_errors(self._path):
+            problems = [row[0] for row in self._database.execute(check)]
+        if problems != ["ok"]:
+            raise damaged("; ".join(problems))
 
     def _outcome(
         self,
@@ -171,14 +220,29 @@ class SessionDatabase:
         place = self._insert_entries(change) if change.entries else change.session.place
         session = msgspec.structs.replace(change.session, place=place)
         row = rows.session_row(session)
-        if change.conversation_key is not None:
-            self._write_conversation(session, change.conversation_key, new=change.base_version == 0)
+        for key in change.conversation_keys:
+            self._write_conversation(session, key)
         if change.base_version == 0:
+            if change.most_open:
+                self._require_room_for_session(session.tenant, change.most_open)
+            self._write_origin(change)
             self._database.table("sessions").insert(row)
             self._write_keeping(session.session_id, NOTHING_SAID, session.keeping)
             return session
         self._replace_session(row, change.base_version)
         return msgspec.structs.replace(session, keeping=self._keep(session.session_id, change.keep))
+
+    def _require_room_for_session(self, tenant: str, most: int) -> None:
+        """Conversations of clients that know no session do not count: they are forgotten by their age."""
+        parameters = [tenant, SessionState.OPEN.value, most]
+        (open_now,) = self._database.execute(_OPENED, parameters).fetchone()
+        if open_now >= most:
+            raise CapacityError(
+                f"this tenant has {open_now} open sessions, and may have {most}",
+                field="tenant",
+                remedy="close one, then try again",
+                retry_after_s=_SESSION_RETRY_S,
+            )
 
     def _insert_answer(self, answer: StoredAnswer) -> None:
         if self.answer(answer.scope, answer.request_id) is not None:
@@ -212,7 +276,15 @@ class SessionDatabase:
         ):
             raise StoreError("what was to be continued has been forgotten meanwhile", remedy="send it again")
 
-    def _write_conversation(self, session: Session, key: bytes, *, new: bool) -> None:
+    def _write_origin(self, change: Change) -> None:
+        """For whom a new session was made, of one that a stateless client does not know."""
+        session = change.session
+        if change.inferred:
+            conversations.write_inferred(self._database, session.session_id)
+        if change.client:
+            conversations.write_client(self._database, session.session_id, session.tenant, change.client)
+
+    def _write_conversation(self, session: Session, key: bytes) -> None:
         conversations.write_conversation(
             self._database,
             StoredConversation(
@@ -223,8 +295,6 @@ class SessionDatabase:
                 used_at=session.updated_at,
             ),
         )
-        if new:
-            conversations.write_inferred(self._database, session.session_id)
 
     def _base_place(self, change: Change) -> Place:
         """Where the new entries attach: the new place less what they add."""
@@ -311,6 +381,18 @@ class SessionDatabase:
         _check_path(parts, place)
         return SessionLog(tuple(parts))
 
+    def last_parts(self, place: Place, count: int) -> tuple[LogPart, ...]:
+        """The last entries up to ``place``, oldest first; at most ``count``."""
+        if place.head is None:
+            return ()
+        with store_errors(self._path):
+            found = list(self._database.query(_LAST_OF_PATH, [place.head.entry_id, place.head.used, count]))
+        parts = []
+        for row in found:
+            used = row.pop("used")
+            parts.append(LogPart(rows.entry_from(row), used))
+        return tuple(parts)
+
     def accounts(self, place: Place) -> dict[int, bytes]:
         """What is remembered of the entries up to ``place``, by their ids, where anything is."""
         if place.head is None:
@@ -330,6 +412,16 @@ class SessionDatabase:
         """The last of ``keys`` that is remembered: its index, and where that conversation ends."""
         with store_errors(self._path):
             return conversations.find_conversation(self._database, tenant, keys)
+
+    def client_of(self, session_id: str) -> str:
+        """The client that a session was made for; empty if it did not name itself."""
+        with store_errors(self._path):
+            return conversations.client_of(self._database, session_id)
+
+    def latest_of_client(self, tenant: str, client: str) -> str | None:
+        """The session that was made for a client and used last."""
+        with store_errors(self._path):
+            return conversations.latest_of_client(self._database, tenant, client)
 
     def write_response(self, response: StoredResponse) -> None:
         """Keep a response; its id is new."""
@@ -352,7 +444,7 @@ class SessionDatabase:
 
         Returns the number of entries deleted.
         """
-        with store_errors(self._path), self._database.atomic():
+        with self._transaction():
             closed = "state = ? AND updated_at < ?"
             parameters = [SessionState.CLOSED.value, before]
             self._database.execute(
@@ -366,6 +458,9 @@ class SessionDatabase:
             self._database.table("sessions").delete_where(closed, parameters)
             self._database.table("answers").delete_where("created_at < ?", [before])
             conversations.prune(self._database, before, now)
+            self._database.execute(
+                "DELETE FROM session_clients WHERE session_id NOT IN (SELECT session_id FROM sessions)"
+            )
             deleted = self._database.execute(f"DELETE FROM entries WHERE {_UNREACHABLE}")  # noqa: S608
             self._database.execute("DELETE FROM accounts WHERE entry_id NOT IN (SELECT entry_id FROM entries)")
             return int(deleted.rowcount)

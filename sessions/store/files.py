@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sqlite_utils import Database
 
-from ..errors import StoreError
+from ..errors import StoreUnavailable
 from .failures import store_errors
 from .rows import damaged
 from .schema import migrate
@@ -62,7 +62,7 @@ class OpenFiles:
     def require_in_place(self) -> None:
         """Raise StoreError if a file was removed or replaced."""
         if self._identities() != self._opened:
-            raise StoreError(
+            raise StoreUnavailable(
                 f"the session store {self._path} was removed or replaced while the server runs",
                 remedy="put it back, or restore a backup, and start the server again; nothing new is taken until then",
             )

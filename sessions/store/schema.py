@@ -9,7 +9,7 @@ from __future__ import annotations
 from sqlite_utils import Database, Migrations
 
 from ..errors import StoreError
-from .conversations import create_tables
+from .conversations import create_client_table, create_tables
 from .rows import damaged
 
 
@@ -107,11 +107,17 @@ def _m004_accounts(database: Database) -> None:
     )
 
 
+def _m005_clients(database: Database) -> None:
+    """For whom sessions of stateless clients were made."""
+    create_client_table(database)
+
+
 _STEPS = (
     ("m001_sessions_and_entries", _m001_sessions_and_entries),
     ("m002_keepings", _m002_keepings),
     ("m003_conversations", _m003_conversations),
     ("m004_accounts", _m004_accounts),
+    ("m005_clients", _m005_clients),
 )
 SCHEMA_VERSION = len(_STEPS)
 

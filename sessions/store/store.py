@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import StoreError
 from ..keeping import Keeping
-from ..session import Place, Session, SessionLog
+from ..session import LogPart, Place, Session, SessionLog
 from .conversations import StoredConversation, StoredResponse
 from .copies import CopyThread, StoreCopies
 from .database import Change, KeepingChange
@@ -58,11 +58,26 @@ class SessionStore:
         self._copies = CopyThread(StoreCopies(folder))
         self._closed = False
 
+    @property
+    def failure(self) -> StoreError | None:
+        """Why no change can be made now; None: changes are taken. Asking also finds out when they are again."""
+        health = self._writer.database.health
+        if health.is_probe_due() and not self._closed:
+            self._writer.submit(lambda database: database.probe())
+        return health.failure
+
+    def require_writable(self) -> None:
+        """Raise at once what a change would raise at its end: StoreUnavailable, or StoreError for a damaged file."""
+        failure = self.failure
+        if failure is not None:
+            raise failure
+
     async def apply(self, change: Change) -> Session:
         """Make a change durable, all of it or nothing; returns the session as it stands afterwards.
 
         Raises:
             DuplicateRequest: its request id has an answer already; nothing was changed.
+            CapacityError: its tenant has as many open sessions as it may; nothing was changed.
         """
         return await to_the_end(self._changes.submit(change))
 
@@ -96,6 +111,10 @@ class SessionStore:
         """The entries from the start to ``place``."""
         return await asyncio.wrap_future(self._reader.submit(lambda database: database.log(place)))
 
+    async def last_parts(self, place: Place, count: int) -> tuple[LogPart, ...]:
+        """The last entries up to ``place``, oldest first; at most ``count``."""
+        return await asyncio.wrap_future(self._reader.submit(lambda database: database.last_parts(place, count)))
+
     async def accounts(self, place: Place) -> dict[int, bytes]:
         """What is remembered of the entries up to ``place``, by their ids, where anything is."""
         return await asyncio.wrap_future(self._reader.submit(lambda database: database.accounts(place)))
@@ -107,6 +126,16 @@ class SessionStore:
     async def conversation(self, tenant: str, keys: Sequence[bytes]) -> tuple[int, StoredConversation] | None:
         """The last of ``keys`` that names a conversation which is kept: its index, and where it ends."""
         return await asyncio.wrap_future(self._reader.submit(lambda database: database.find_conversation(tenant, keys)))
+
+    async def client_of(self, session_id: str) -> str:
+        """The client that a session was made for; empty if it did not name itself."""
+        return await asyncio.wrap_future(self._reader.submit(lambda database: database.client_of(session_id)))
+
+    async def latest_of_client(self, tenant: str, client: str) -> str | None:
+        """The session that was made for a client and used last."""
+        return await asyncio.wrap_future(
+            self._reader.submit(lambda database: database.latest_of_client(tenant, client))
+        )
 
     async def add_response(self, response: StoredResponse) -> None:
         """Keep a response of the Responses API."""

@@ -21,6 +21,7 @@ from sessile.server.engine.turn_watch import observed
 from sessile.server.observe.config import ObserveConfig
 from sessile.server.observe.observatory import Observatory
 from sessile.server.observe.opening import reading_of
+from sessile.server.readiness import readiness
 from sessile.server.web.application import create_app
 from sessile.server.web.http_config import HttpConfig
 from sessile.server.web.names import ServedName
@@ -81,7 +82,13 @@ class LiveFront:
 
 @asynccontextmanager
 async def live_front(
-    folder: Path, *, template: str | None = None, names: tuple[str, ...] = (), vocab_size: int = 258, **observe: Any
+    folder: Path,
+    *,
+    template: str | None = None,
+    names: tuple[str, ...] = (),
+    vocab_size: int = 258,
+    most_open_sessions: int = 0,
+    **observe: Any,
 ) -> AsyncIterator[LiveFront]:
     """A front with its own store; ``names``: further names of its one model."""
     store = SessionStore(folder)
@@ -91,7 +98,13 @@ async def live_front(
     observatory = Observatory(ObserveConfig(**observe), model="scripted", reading=reading_of(tokenizer, chat_template))
     engine.observatory = observatory
     manager = SessionManager(
-        store, engine, tokenizer, chat_template, model_aliases={"scripted", *names}, observer=observatory
+        store,
+        engine,
+        tokenizer,
+        chat_template,
+        model_aliases={"scripted", *names},
+        observer=observatory,
+        most_open_sessions=most_open_sessions,
     )
     batch_store = BatchStore(folder, BatchesConfig())
     batches = Batches(batch_store, BatchesConfig(), time.time, max_line_bytes=HttpConfig().max_body_bytes)
@@ -104,6 +117,7 @@ async def live_front(
         served=ServedName("scripted", frozenset(names)),
         http=HttpConfig(),
         check_admission=lambda: None,
+        readiness=lambda: readiness(engine, lambda: None, lambda: store.failure),
         version="0",
         started_at=0.0,
         observatory=observatory,

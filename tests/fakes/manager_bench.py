@@ -50,7 +50,9 @@ class Bench:
 
     def start(self) -> None:
         self.store = SessionStore(self.folder)
-        self.manager = SessionManager(self.store, self.engine, self.tokenizer, self.template, clock=self.clock)
+        self.manager = SessionManager(
+            self.store, self.engine, self.tokenizer, self.template, clock=self.clock, steady=self.clock
+        )
 
     def stop(self) -> None:
         self.manager.shutdown()

@@ -19,6 +19,7 @@ from sessile.server.engine.client import EngineState
 from sessile.server.engine.messages import EngineReady, EngineStats
 from sessile.server.identity.gate import Gate
 from sessile.server.observe.observatory import Observatory
+from sessile.server.readiness import readiness
 from sessile.server.text.answer_format import TextConfig, ToolFormat
 from sessile.server.web.application import create_app
 from sessile.server.web.batches_api.line_runner import LineRunner
@@ -51,6 +52,7 @@ class WebBench:
     folder: Path
     text: TextConfig = HERMES
     gate: Gate = field(default_factory=open_gate)
+    http: HttpConfig = field(default_factory=HttpConfig)
     batches_config: BatchesConfig = field(default_factory=BatchesConfig)
 
     def start(self) -> None:
@@ -75,7 +77,13 @@ class WebBench:
         bench.start()
         bench.manager.shutdown()
         bench.manager = SessionManager(
-            bench.store, bench.engine, bench.tokenizer, bench.template, clock=bench.clock, text_config=self.text
+            bench.store,
+            bench.engine,
+            bench.tokenizer,
+            bench.template,
+            clock=bench.clock,
+            steady=bench.clock,
+            text_config=self.text,
         )
         engine: Any = _Engine(bench)
         self._batch_store = BatchStore(self.folder, self.batches_config)
@@ -87,9 +95,10 @@ class WebBench:
             engine=engine,
             token_bytes=bench.tokenizer.token_bytes,
             served=ServedName("scripted", frozenset({"m"})),
-            http=HttpConfig(),
+            http=self.http,
             gate=self.gate,
             check_admission=lambda: None,
+            readiness=lambda: readiness(engine, lambda: None, lambda: bench.store.failure),
             version="1",
             started_at=0.0,
             observatory=self.observatory,

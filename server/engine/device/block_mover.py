@@ -6,6 +6,7 @@ their own; two staging buffers take turns, so that one is filled while the other
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import torch
@@ -32,7 +33,7 @@ class BlockMover:
         were launched. Steps go on meanwhile; the blocks must not be written before the event."""
         with self._device.on_copy_stream():
             for start, ids, staging in self._pieces(blocks):
-                gather_blocks(self._pool, ids, staging)
+                self._device.put(functools.partial(gather_blocks, self._pool, ids, staging))
                 self._device.copy(host[start : start + len(ids)], staging[: len(ids)])
             return self._device.record()
 
@@ -42,7 +43,7 @@ class BlockMover:
         with self._device.on_copy_stream():
             for start, ids, staging in self._pieces(blocks):
                 self._device.copy(staging[: len(ids)], host[start : start + len(ids)])
-                scatter_blocks(staging, self._pool, ids)
+                self._device.put(functools.partial(scatter_blocks, staging, self._pool, ids))
             return self._device.record()
 
     def _pieces(self, blocks: Sequence[int]) -> list[tuple[int, Tensor, Tensor]]:

@@ -16,6 +16,9 @@ class _CudaEvent:
         self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._event.record()
 
+    def ready(self) -> bool:
+        return bool(self._event.query())  # type: ignore[no-untyped-call]
+
     def wait(self) -> None:
         self._event.synchronize()
 
@@ -38,6 +41,9 @@ class CudaDevice:
 
     def copy(self, target: Tensor, source: Tensor) -> None:
         target.copy_(source, non_blocking=True)
+
+    def put(self, work: Callable[[], object]) -> None:
+        work()
 
     def record(self) -> Event:
         return _CudaEvent()

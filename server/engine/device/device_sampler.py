@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from ....kernels.sampling import RowSampling
 from ....kernels.sampling import sample as sample_rows
 from ..grammar_masks import StepMasks
 from ..sampler import AskingRows, SampledToken, SampleRow, uniform
+from .interface import DeviceInterface
+from .upload import Upload, padded
+
+_FIELDS = ("temperature", "top_p", "min_p", "uniform", "top_k")
 
 
 def sample_on_device(logits: torch.Tensor, rows: list[SampleRow], masks: StepMasks | None = None) -> list[SampledToken]:
@@ -16,15 +22,41 @@ def sample_on_device(logits: torch.Tensor, rows: list[SampleRow], masks: StepMas
     if not rows:
         return []
     asking = AskingRows(logits, rows, masks)
-    return asking.with_logprobs(sample_rows(logits, _row_sampling(rows, logits.device)).tolist())
+    params = _row_sampling(torch.from_numpy(_parameters(rows)).to(logits.device))
+    return asking.with_logprobs(sample_rows(logits, params).tolist())
 
 
-def _row_sampling(rows: list[SampleRow], device: torch.device) -> RowSampling:
+class SamplingBuffers:
+    """The parameters of the rows of a step, on their way to the GPU."""
+
+    def __init__(self, device: DeviceInterface, most_rows: int) -> None:
+        self._stride = padded(4 * most_rows) // 4  # elements between two parameters
+        self._upload = Upload(device, 4 * self._stride * len(_FIELDS))
+        self._on_device = self._upload.on_device.view(torch.float32).view(len(_FIELDS), self._stride)
+
+    def write(self, rows: list[SampleRow]) -> RowSampling:
+        """Put the copy of the parameters of ``rows`` in the stream; returns where they will be until the next time."""
+        pinned = self._upload.next().view(torch.float32).view(len(_FIELDS), self._stride)
+        pinned.numpy()[:, : len(rows)] = _parameters(rows)
+        self._upload.send(self._upload.on_device.nbytes)
+        return _row_sampling(self._on_device[:, : len(rows)])
+
+
+def _parameters(rows: list[SampleRow]) -> npt.NDArray[np.float32]:
+    """[5, len(rows)] float32 in the order of ``_FIELDS``; top-k as the bits of int32."""
     params = [row.params for row in rows]
-    draws = [uniform(p.seed or 0, row.position) for p, row in zip(params, rows, strict=True)]
-    floats = torch.tensor(
-        [[p.temperature for p in params], [p.top_p for p in params], [p.min_p for p in params], draws],
-        dtype=torch.float32,
-    ).to(device)
-    top_k = torch.tensor([p.top_k for p in params], dtype=torch.int32).to(device)
-    return RowSampling(floats[0], top_k, floats[1], floats[2], floats[3])
+    found = np.empty((len(_FIELDS), len(rows)), dtype=np.float32)
+    found[0] = [p.temperature for p in params]
+    found[1] = [p.top_p for p in params]
+    found[2] = [p.min_p for p in params]
+    found[3] = [
+        uniform(p.seed or 0, row.position) if p.temperature > 0 else 0.0 for p, row in zip(params, rows, strict=True)
+    ]
+    found[4] = np.array([p.top_k for p in params], dtype=np.int32).view(np.float32)
+    return found
+
+
+def _row_sampling(parameters: torch.Tensor) -> RowSampling:
+    """Views of ``parameters`` [5, R] float32, each row of them contiguous."""
+    temperature, top_p, min_p, draws, top_k = parameters.unbind(0)
+    return RowSampling(temperature, top_k.view(torch.int32), top_p, min_p, draws)

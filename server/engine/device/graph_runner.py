@@ -25,13 +25,13 @@ from .interface import DeviceInterface, Event, Graph
 from .step_buffers import Sizes, StepBuffers
 
 Progress = Callable[[str, float], None]
+Draw = Callable[[Tensor], Tensor]  # from logits [R, vocab_size] to token ids [R] int64
 
 
 @dataclass(frozen=True, slots=True)
 class _Captured:
     graph: Graph
     logits: Tensor  # [rows, vocab_size] float32
-    token_ids: Tensor  # [rows] int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,7 @@ class Ticket:
     """A step in the stream. ``logits`` [rows sampled, vocab_size] stand until a later step is launched."""
 
     logits: Tensor
-    token_ids: Tensor  # [rows sampled] int64, on the device: the likeliest of each
-    host_token_ids: Tensor  # the same in pinned memory, once ``done``
+    host_token_ids: Tensor  # [rows sampled] int64 in pinned memory, once ``done``: what was drawn of each row
     done: Event
 
 
@@ -70,9 +69,11 @@ class GraphRunner:
         return self.launch(arrays).logits
 
     @torch.inference_mode()
-    def launch(self, arrays: StepArrays, previous: npt.NDArray[np.int64] | None = None) -> Ticket:
+    def launch(
+        self, arrays: StepArrays, previous: npt.NDArray[np.int64] | None = None, draw: Draw | None = None
+    ) -> Ticket:
         """Put a step in the stream. ``previous`` [num_tokens]: the row of the last step's samples that is the token of
-        this row, or -1: only for steps that have a bucket.
+        this row, or -1: only for steps that have a bucket. ``draw`` chooses the tokens; None: the likeliest.
 
         Raises: ValueError where ``previous`` is given and there is no bucket.
         """
@@ -81,11 +82,13 @@ class GraphRunner:
         if bucket is None or captured is None:
             if previous is not None:
                 raise ValueError("a step with prompts must know its tokens")
-            return self.launch_without_graph(arrays)
+            return self.launch_without_graph(arrays, draw)
         self._buffers.write(arrays, bucket, previous)
         captured.graph.replay()
-        rows = len(arrays.logits_rows)
-        return self._ticket(captured.logits[:rows], captured.token_ids[:rows])
+        logits = captured.logits[: len(arrays.logits_rows)]
+        if draw is not None:
+            self._choose(logits, draw)
+        return self._ticket(logits)
 
     def collect(self, ticket: Ticket) -> list[int]:
         """The tokens of a step, when it is done."""
@@ -94,22 +97,28 @@ class GraphRunner:
         return token_ids
 
     @torch.inference_mode()
-    def launch_without_graph(self, arrays: StepArrays) -> Ticket:
+    def launch_without_graph(self, arrays: StepArrays, draw: Draw | None = None) -> Ticket:
         """Put a step in the stream launch by launch, whether it has a bucket or not."""
         batch = to_device(arrays, self._device.torch_device)
         hidden = self._model.forward(batch.token_ids, batch.attention, self._kv_cache.pool)
         if not len(arrays.logits_rows):
-            return self._ticket(hidden.new_empty(0, 0), self._sampled[:0])
+            return self._ticket(hidden.new_empty(0, 0))
         logits = self._model.logits(hidden[batch.logits_rows])
-        token_ids = argmax(logits)
-        self._sampled[: token_ids.shape[0]] = token_ids
-        return self._ticket(logits, token_ids)
+        self._choose(logits, argmax if draw is None else draw)
+        return self._ticket(logits)
 
-    def _ticket(self, logits: Tensor, token_ids: Tensor) -> Ticket:
+    def _choose(self, logits: Tensor, draw: Draw) -> None:
+        """Let ``draw`` say what was sampled of each row."""
+        target = self._sampled[: logits.shape[0]]
+        self._device.put(lambda: target.copy_(draw(logits)))
+
+    def _ticket(self, logits: Tensor) -> Ticket:
         self._landing.reverse()
-        landed = self._landing[0][: token_ids.shape[0]]
-        self._device.copy(landed, token_ids)
-        return Ticket(logits, token_ids, landed, self._device.record())
+        count = logits.shape[0]
+        landed = self._landing[0][:count]
+        if count:
+            self._device.copy(landed, self._sampled[:count])
+        return Ticket(logits, landed, self._device.record())
 
     def _capture_one(self, bucket: Bucket) -> _Captured:
         tensors, batch, rows = self._buffers.device_tensors, self._buffers.batch(bucket), bucket.num_rows
@@ -120,13 +129,12 @@ class GraphRunner:
             token_ids = torch.where(previous >= 0, taken, tensors.token_ids[:rows])
             hidden = self._model.forward(token_ids, batch, self._kv_cache.pool)
             logits = self._model.logits(hidden[tensors.logits_rows[:rows]])
-            sampled = argmax(logits)
-            self._sampled[:rows] = sampled
-            return logits, sampled
+            self._sampled[:rows] = argmax(logits)
+            return (logits,)
 
         self._buffers.write(_nothing(), bucket)  # a step of padding alone, so that a warm-up writes to no block
-        graph, (logits, token_ids) = self._device.capture(work)
-        return _Captured(graph, logits, token_ids)
+        graph, (logits,) = self._device.capture(work)
+        return _Captured(graph, logits)
 
     def _pinned_ids(self, count: int) -> Tensor:
         return self._device.pinned(count * torch.int64.itemsize).view(torch.int64)

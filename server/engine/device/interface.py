@@ -22,6 +22,10 @@ class Memory:
 class Event(Protocol):
     """A point in a stream's work."""
 
+    def ready(self) -> bool:
+        """Whether the work before the event is done."""
+        ...
+
     def wait(self) -> None:
         """Return when the work before the event is done."""
         ...
@@ -36,7 +40,7 @@ class Graph(Protocol):
 
 
 class DeviceInterface(Protocol):
-    """One GPU. Work is put in the current stream and done later, in order."""
+    """One GPU. Work is put in the current stream, which is each thread's own choice, and done later, in order."""
 
     @property
     def torch_device(self) -> torch.device: ...
@@ -47,6 +51,10 @@ class DeviceInterface(Protocol):
 
     def copy(self, target: Tensor, source: Tensor) -> None:
         """Put a copy in the stream. Pinned memory must be left alone until it is done."""
+        ...
+
+    def put(self, work: Callable[[], object]) -> None:
+        """Put ``work``, launches that write to tensors which stand already, in the stream."""
         ...
 
     def record(self) -> Event:

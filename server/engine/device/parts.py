@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -13,13 +12,13 @@ from ....kernels.sampling import RowSampling
 from ....kernels.sampling import sample as sample_rows
 from ...model.causal_lm import CausalLM
 from ..engine_config import EngineConfig
-from ..grammar_masks import StepMasks
 from ..kv_cache import KVCache, blocks_in
 from ..model_runner import ModelRunner, Runner
-from ..sampler import SampledToken, SampleRow, sample
+from ..sampler import sample
+from ..steps import HostSteps, Steps
 from .buckets import ROWS_OF_A_DRAFT
-from .device_sampler import sample_on_device
 from .graph_runner import GraphRunner, Progress
+from .graph_steps import GraphSteps
 from .interface import DeviceInterface
 from .memory_plan import num_blocks, out_of_memory, plan_memory
 from .step_buffers import Sizes
@@ -34,7 +33,7 @@ class DeviceParts:
 
     kv_cache: KVCache
     runner: Runner
-    sample: Callable[[torch.Tensor, list[SampleRow], StepMasks | None], list[SampledToken]]
+    steps: Steps
 
 
 def device_parts(config: EngineConfig, model: CausalLM, device: torch.device, progress: Progress) -> DeviceParts:
@@ -49,7 +48,8 @@ def device_parts(config: EngineConfig, model: CausalLM, device: torch.device, pr
         return gpu_parts(config, model, CudaDevice(device), progress)
     layout = model.kv_layout(config.block_size)
     kv_cache = KVCache(layout, blocks_in(config.kv_memory_bytes, layout), device)
-    return DeviceParts(kv_cache, ModelRunner(model, kv_cache, device), sample)
+    runner = ModelRunner(model, kv_cache, device)
+    return DeviceParts(kv_cache, runner, HostSteps(runner, sample))
 
 
 def gpu_parts(config: EngineConfig, model: CausalLM, device: DeviceInterface, progress: Progress) -> DeviceParts:
@@ -67,7 +67,7 @@ def gpu_parts(config: EngineConfig, model: CausalLM, device: DeviceInterface, pr
         runner.capture(progress)
     except torch.OutOfMemoryError as error:
         raise out_of_memory(device, f"a KV pool of {blocks} blocks with its graphs") from error
-    return DeviceParts(kv_cache, runner, sample_on_device)
+    return DeviceParts(kv_cache, runner, GraphSteps(runner, device, sizes.rows))
 
 
 def _warm_up(config: EngineConfig, model: CausalLM, device: DeviceInterface, progress: Progress) -> None:

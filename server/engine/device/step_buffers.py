@@ -16,9 +16,9 @@ from torch import Tensor
 from ....kernels.attention_batch import AttentionBatch
 from ..batch import StepArrays
 from .buckets import Bucket
-from .interface import DeviceInterface, Event
+from .interface import DeviceInterface
+from .upload import Upload, padded
 
-_ALIGNMENT = 256  # bytes
 _NOT_WRITTEN = -1  # slot of a row that no sequence has: kernels write nothing for it
 _FROM_HOST = -1
 
@@ -51,12 +51,12 @@ class StepTensors:
         parts, at = [], 0
         for count, dtype in _parts(sizes):
             parts.append(buffer[at : at + count * dtype.itemsize].view(dtype))
-            at += _padded(count * dtype.itemsize)
+            at += padded(count * dtype.itemsize)
         return cls(*parts)
 
     @staticmethod
     def num_bytes(sizes: Sizes) -> int:
-        return sum(_padded(count * dtype.itemsize) for count, dtype in _parts(sizes))
+        return sum(padded(count * dtype.itemsize) for count, dtype in _parts(sizes))
 
 
 def _parts(sizes: Sizes) -> list[tuple[int, torch.dtype]]:
@@ -65,39 +65,23 @@ def _parts(sizes: Sizes) -> list[tuple[int, torch.dtype]]:
     return wide + [(count, torch.int32) for count in narrow]
 
 
-def _padded(num_bytes: int) -> int:
-    return num_bytes + -num_bytes % _ALIGNMENT
-
-
-class _Slot:
-    def __init__(self, device: DeviceInterface, sizes: Sizes) -> None:
-        self.buffer = device.pinned(StepTensors.num_bytes(sizes))
-        self.tensors = StepTensors.over(self.buffer, sizes)
-        self.copied: Event | None = None
-
-
 class StepBuffers:
     """Alone owns the input buffers. ``device_tensors`` are what graphs read."""
 
     def __init__(self, device: DeviceInterface, sizes: Sizes) -> None:
-        self._device = device
         self._sizes = sizes
-        self._slots = [_Slot(device, sizes), _Slot(device, sizes)]
-        self._buffer = torch.zeros(StepTensors.num_bytes(sizes), dtype=torch.uint8, device=device.torch_device)
-        self.device_tensors = StepTensors.over(self._buffer, sizes)
+        self._upload = Upload(device, StepTensors.num_bytes(sizes))
+        self.device_tensors = StepTensors.over(self._upload.on_device, sizes)
 
     def write(self, arrays: StepArrays, bucket: Bucket, previous: npt.NDArray[np.int64] | None = None) -> None:
         """Write a step, padded to ``bucket``, and put its copy in the stream.
 
         ``previous`` [num_tokens]: which row of the step before gave the token, -1 where ``token_ids`` has it.
         """
-        self._slots.reverse()
-        slot = self._slots[0]
-        if slot.copied is not None:
-            slot.copied.wait()
-        _fill(slot.tensors, arrays, bucket, self.width_of(bucket), previous)
-        self._device.copy(self._buffer, slot.buffer)
-        slot.copied = self._device.record()
+        host = StepTensors.over(self._upload.next(), self._sizes)
+        _fill(host, arrays, bucket, self.width_of(bucket), previous)
+        last = self._sizes.sequences - bucket.num_sequences  # rows at the end of the last part, the tables
+        self._upload.send(StepTensors.num_bytes(self._sizes) - last * self.width_of(bucket) * torch.int32.itemsize)
 
     def width_of(self, bucket: Bucket) -> int:
         """Blocks in a row of the tables: all that a sequence can have, so that a graph does for every length."""

@@ -46,6 +46,11 @@ class DraftPlanner:
             else:
                 plan.chunks.append(chunk)
 
+    def skips(self) -> bool:
+        """Whether the coming step goes without drafts, whatever tokens the turns have by then; if so it is counted as
+        one that went."""
+        return self._drafter is None or self._drafter.skips()
+
     def accept(self, chunks: list[Chunk], accepted: Chunk) -> bool:
         """Of ``chunks``, those of one turn in a step, go on with ``accepted``: the turn's tokens but the last one were
         computed there. Returns whether the turn has other blocks now.

@@ -14,13 +14,15 @@ from .step_time import StepWork
 class Chunk(NamedTuple):
     """Compute ``num_tokens`` tokens of ``sequence`` from ``start`` on, of which the last are ``drafts``: guesses that
     stand behind the sequence's own tokens. ``blocks``, where there are any, are its blocks from that of ``start`` on,
-    instead of the sequence's: see ``draft_planner``."""
+    instead of the sequence's: see ``draft_planner``. One that ``awaits_token`` computes the token that the step before
+    samples, which the sequence has not got yet: see ``look_ahead``."""
 
     sequence: Sequence
     start: int
     num_tokens: int
     drafts: tuple[int, ...] = ()
     blocks: tuple[int, ...] = ()
+    awaits_token: bool = False
 
     @property
     def num_own_tokens(self) -> int:
@@ -29,7 +31,7 @@ class Chunk(NamedTuple):
     @property
     def reaches_end(self) -> bool:
         """The sequence's last token is computed too, so the next one can be sampled."""
-        return self.start + self.num_tokens - len(self.drafts) == self.sequence.num_tokens
+        return self.awaits_token or self.start + self.num_tokens - len(self.drafts) == self.sequence.num_tokens
 
     @property
     def num_rows(self) -> int:

@@ -29,6 +29,7 @@ from .draft_planner import DraftPlanner
 from .fair_shares import FairShares
 from .giving_way import offline_victim, unfair_victim
 from .in_flight import InFlightPrefixes
+from .look_ahead import decodes_alone, next_decodes
 from .plan import Chunk, StepPlan
 from .queue_counts import QueueCounts
 from .stall_bound import StallBound
@@ -134,10 +135,7 @@ class Scheduler:
         now = self._clock()
         self._examined = 0
         self._take_finished_loads()
-        plan = StepPlan(expired=self._waiting.expired(now))
-        for sequence in plan.expired:
-            self._counts.note_expiry(sequence, now)
-            self.finish(sequence, FinishReason.EXPIRED)
+        plan = StepPlan(expired=self._expire(now))
         self._waiting.lift(now)
         self._clear_the_way(plan, now)
         budget = StepBudget(self._config.max_batch_tokens, self._bound)
@@ -149,6 +147,23 @@ class Scheduler:
         plan.predicted_s = self._times.predict(budget.work)
         return plan
 
+    def schedule_ahead(self, present: StepPlan) -> StepPlan | None:
+        """Plan the step after ``present`` before the tokens of that are known (see ``look_ahead``). None: it depends on
+        them, or something else than to decode may have to be done."""
+        now = self._clock()
+        self._waiting.lift(now)
+        if not decodes_alone(present, self._running) or self._may_change(now):
+            return None
+        chunks = next_decodes(present)
+        if not chunks or not all(self._blocks.grow(chunk.sequence, chunk.start + 1) for chunk in chunks):
+            return None
+        if not self._drafts.skips():
+            return None
+        budget = StepBudget(self._config.max_batch_tokens, self._bound)
+        budget.add_decodes(chunks)
+        predicted_s = self._times.predict(budget.work)
+        return StepPlan(chunks=chunks, expired=self._expire(now), work=budget.work, predicted_s=predicted_s)
+
     def complete(self, plan: StepPlan) -> dict[Sequence, list[int]]:
         """Note that ``plan`` was computed and give full blocks to the tree. Drafts are not taken for computed yet: what
         follows is ``accept`` for each sequence that got tokens.
@@ -159,6 +174,8 @@ class Scheduler:
         replaced: dict[Sequence, list[int]] = {}
         for chunk in plan.chunks:
             sequence = chunk.sequence
+            if sequence.finish_reason is not None:  # it ended by the token that this step, planned ahead, goes on from
+                continue
             sequence.num_computed = chunk.start + chunk.num_own_tokens
             changed = self._blocks.commit(sequence)
             if changed:
@@ -227,6 +244,24 @@ class Scheduler:
         self._did_not_fit = None
 
     # -- planning -------------------------------------------------------------------------------------------------
+
+    def _expire(self, now: float) -> list[Sequence]:
+        """End the turns that have waited past their deadline."""
+        expired = self._waiting.expired(now)
+        for sequence in expired:
+            self._counts.note_expiry(sequence, now)
+            self.finish(sequence, FinishReason.EXPIRED)
+        return expired
+
+    def _may_change(self, now: float) -> bool:
+        """Whether a turn may begin to run in the next step, or one that runs give way."""
+        if self._loading or (self._transfer is not None and self._transfer.num_hanging_blocks):
+            return True
+        waits = self._waiting.first()
+        if waits is None:
+            return False
+        starts = self._has_a_place and waits is not self._did_not_fit
+        return starts or self._victim(waits, now) is not None
 
     def _plan_decodes(self, plan: StepPlan) -> list[Sequence]:
         """Returns the turns that run and do not decode; some may be preempted by now."""
@@ -425,13 +460,20 @@ class Scheduler:
         waits = self._waiting.first() if self._running else None
         if waits is None:
             self._did_not_fit = self._did_not_fit if self._running or self._loading else None
-        elif waits is self._did_not_fit or not self._has_a_place:
-            level, running = self._waiting.urgency(waits).level, self._running
-            victim = offline_victim(running, level, self._patience, now)
-            if victim is None and not self._has_a_place:
-                victim = unfair_victim(running, waits, self._shares[level], level, self._patience, now)
-            if victim is not None:
-                self._preempt(victim, plan)
+            return
+        victim = self._victim(waits, now)
+        if victim is not None:
+            self._preempt(victim, plan)
+
+    def _victim(self, waits: Sequence, now: float) -> Sequence | None:
+        """The running turn that has less right to run than ``waits``, which cannot start beside it."""
+        if waits is not self._did_not_fit and self._has_a_place:
+            return None
+        level, running = self._waiting.urgency(waits).level, self._running
+        victim = offline_victim(running, level, self._patience, now)
+        if victim is None and not self._has_a_place:
+            victim = unfair_victim(running, waits, self._shares[level], level, self._patience, now)
+        return victim
 
     def _preempt(self, sequence: Sequence, plan: StepPlan) -> None:
         self._stop_running(sequence)

@@ -6,6 +6,7 @@ import dataclasses
 
 from ....sessions.cache.prefix_cache import BlockCopy, PrefixCache, SequenceBlocks
 from ....sessions.cache.radix_node import Match
+from ....sessions.cache.tiers import Lifetime
 from ..block_loads import NOTHING_TO_LOAD, BlockLoad, LoadDecision
 from ..kv_transfer import KVTransfer
 from ..prompt_accounts import PromptAccounts, planned_tokens
@@ -61,7 +62,8 @@ class TurnBlocks:
         wanted = sequence.content_keys[len(match.blocks) :]
         decision = self._plan_load(sequence, match)
         used = match.whole_blocks() if decision.num_blocks else match  # the rest of its block is loaded with the others
-        admitted = self._cache.admit(used, sequence.num_tokens, spare_blocks, sequence.turn.owner)
+        turn = sequence.turn
+        admitted = self._cache.admit(used, sequence.num_tokens, spare_blocks, turn.owner, turn.lifetime)
         if admitted is None:
             return None
         if self._transfer is not None and sequence.tokens_by_source is None:
@@ -83,7 +85,8 @@ class TurnBlocks:
         if not decision.num_blocks or self._transfer is None:
             return None
         stop = (first + decision.num_blocks) * self.block_size
-        admitted = self._cache.admit(match.whole_blocks(), stop, spare_blocks, sequence.turn.owner)
+        turn = sequence.turn
+        admitted = self._cache.admit(match.whole_blocks(), stop, spare_blocks, turn.owner, turn.lifetime)
         if admitted is None:
             return None
         self._transfer.decided(decision)
@@ -130,9 +133,10 @@ class TurnBlocks:
         assert held is not None
         self.commit(sequence)
         self._accounts.computed(sequence)
-        if self._transfer is not None and sequence.turn.persist:
+        turn = sequence.turn
+        if self._transfer is not None and turn.persist and turn.lifetime is Lifetime.DURABLE:
             salt = sequence.turn.cache_salt
-            self._transfer.persist(held.content_keys, held.block_ids, held.num_matched_blocks, salt)
+            self._transfer.persist(held.content_keys, held.block_ids, held.num_durable_blocks, salt)
             self._persist_tail(sequence, held, self._transfer)
         self._cache.release(held, sequence.packed(held.num_cached_tokens, sequence.num_computed), sequence.num_computed)
         sequence.held = None

@@ -34,6 +34,11 @@ class Drafter(Protocol):
         which each guess but a turn's first takes one more than its own."""
         ...
 
+    def skips(self) -> bool:
+        """Whether the coming step goes without guesses, whatever tokens the turns have by then; if so it is counted
+        here, and ``draft`` is not called for it."""
+        ...
+
     def verified(self, sequence: Sequence, verified: list[VerifiedDraft]) -> None:
         """``sequence`` got its tokens of a step, in which these guesses were computed."""
         ...
@@ -67,6 +72,9 @@ class NoDrafts:
 
     def draft(self, requests: list[DraftRequest], budget: int) -> list[Branches]:
         return [() for _ in requests]
+
+    def skips(self) -> bool:
+        return True
 
     def verified(self, sequence: Sequence, verified: list[VerifiedDraft]) -> None:
         pass

@@ -99,6 +99,13 @@ class Speculator:
         self._ask_s += _ASK_FADE * ((time.perf_counter() - started) / len(asks) - self._ask_s)
         return branches
 
+    def skips(self) -> bool:
+        """See ``Drafter``."""
+        if (self._steps + 1) % self._rest == 0:
+            return False
+        self._steps += 1
+        return True
+
     def verified(self, sequence: Sequence, verified: list[VerifiedDraft]) -> None:
         """See ``Drafter``."""
         turn = self._turns.get(sequence)

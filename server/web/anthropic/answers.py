@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ....sessions.manager.requests import Miss, TurnFinished
+from ....sessions.manager.requests import Miss, Replay, TurnFinished
 from ...engine.messages import MissedTokens, TokensBySource
 from ..answers import TurnTimings
 from .bodies import CacheControl
@@ -44,6 +44,7 @@ class MessageUsage(msgspec.Struct, frozen=True, kw_only=True):
     reusable_tokens: int | msgspec.UnsetType = msgspec.UNSET
     missed: MissedTokens | msgspec.UnsetType = msgspec.UNSET
     miss: Miss | msgspec.UnsetType | None = msgspec.UNSET
+    replay: Replay | msgspec.UnsetType = msgspec.UNSET
     timings: TurnTimings | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -178,6 +179,7 @@ def usage_of(finished: TurnFinished, kept: CacheControl | None) -> MessageUsage:
         reusable_tokens=usage.reusable_tokens,
         missed=usage.missed,
         miss=finished.miss,
+        replay=finished.replay,
         timings=TurnTimings(usage.queue_s, usage.load_s, usage.prefill_s, usage.decode_s),
     )
 

@@ -164,7 +164,9 @@ class MessagesBody(_Conversation, frozen=True, forbid_unknown_fields=True, kw_on
     top_k: Int | None = None
     stop_sequences: list[str] | None = None
     container: Nothing = UNSET
-    metadata: NoEffect = UNSET
+    metadata: Annotated[
+        dict[str, Any] | None, Meta(description="user_id names the client; the rest has no effect here.")
+    ] = None
     service_tier: NoEffect = UNSET
     inference_geo: NoEffect = UNSET
     diagnostics: NoEffect = UNSET

@@ -12,7 +12,7 @@ from ....sessions.manager.requests import CompletionRequest, MessagesInput, Tool
 from ....sessions.messages import Message, Role, Tool, ToolCall
 from ...engine.grammar import Grammar, GrammarKind
 from ...engine.sampling_params import SamplingParams
-from ..bodies import fields_without_effect, first_refused_value
+from ..bodies import fields_without_effect, first_refused_value, metadata_without_effect
 from ..turn_requests import refuse
 from .bodies import (
     Block,
@@ -72,7 +72,7 @@ def conversation_request(body: MessagesBody | CountTokensBody, tenant: str) -> C
 
 def ignored_fields(body: MessagesBody | CountTokensBody) -> tuple[str, ...]:
     """The fields that were sent and that have no effect, for the header ``x-sessile-ignored``."""
-    ignored = list(fields_without_effect(body))
+    ignored = [*fields_without_effect(body), *metadata_without_effect(getattr(body, "metadata", None))]
     for name, part in (("thinking", body.thinking), ("output_config", body.output_config)):
         if part is not None:
             ignored += [f"{name}.{field}" for field in fields_without_effect(part)]

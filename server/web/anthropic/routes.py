@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from ..caller import Caller
 from ..decode import BodyDecoder, read_body
-from ..identity import client_session
+from ..identity import neutralised_header
 from ..json_answer import json_answer
 from ..metrics import HttpMetrics
 from ..openapi import describe_answer, describe_body
@@ -38,9 +38,7 @@ def messages_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
         sent = await read_body(request, parts.http.max_body_bytes)
         body: MessagesBody = decoder.decode(sent)
         parts.served.check(body.model)
-        turn = msgspec.structs.replace(
-            messages_request(body, tenant), sent_body=sent, client_session=client_session(request.headers)
-        )
+        turn = Caller.of(request, tenant).turn(messages_request(body, tenant), sent, body)
         request_id = new_request_id()
         head = MessageHead.new(
             parts.served.name,
@@ -49,12 +47,13 @@ def messages_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
             cache_control=retention_of(body),
             request_id=request_id,
         )
-        headers = {"request-id": request_id, "x-sessile-model": head.model}
+        headers = {"request-id": request_id, "x-sessile-model": head.model, **neutralised_header(turn)}
         if ignored := _ignored(request, ignored_fields(body)):
             headers["x-sessile-ignored"] = ", ".join(ignored)
-        kind = StreamedTurn if body.stream else WholeTurn
-        meter = metrics.start_turn("messages")
-        return kind(parts.turns.complete(turn), MessageWriter(head), meter, headers)
+        events, writer, meter = parts.turns.complete(turn), MessageWriter(head), metrics.start_turn("messages")
+        if body.stream:
+            return StreamedTurn(events, writer, meter, headers, parts.http.ping_s)
+        return WholeTurn(events, writer, meter, headers)
 
     @router.post(
         f"{PATH}/count_tokens",

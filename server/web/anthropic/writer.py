@@ -63,6 +63,10 @@ class MessageWriter:
         self._pinged = False
         self._malformed: list[MalformedCall] = []
 
+    @property
+    def ping(self) -> bytes:
+        return _event("ping")
+
     def begun(self, begun: TurnBegun) -> None:
         self._prompt_tokens = begun.prompt_tokens
 
@@ -160,7 +164,7 @@ class MessageWriter:
         started = before + _event("content_block_start", index=self._block, content_block=block)
         if not self._pinged:
             self._pinged = True
-            started += _event("ping")
+            started += self.ping
         return started
 
     def _add(self, delta: dict[str, Any]) -> bytes:

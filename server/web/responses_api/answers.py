@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ....sessions.manager.requests import Miss, TurnFinished
+from ....sessions.manager.requests import Miss, Replay, TurnFinished
 from ...engine.messages import MissedTokens, TokensBySource
 from ..answers import MalformedToolCall, TurnTimings
 
@@ -40,6 +40,7 @@ class ResponseUsage(msgspec.Struct, frozen=True, kw_only=True):
     missed: MissedTokens
     miss: Miss | None
     timings: TurnTimings
+    replay: Replay = Replay()
 
 
 class ResponseError(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,5 +166,6 @@ def usage_of(finished: TurnFinished) -> ResponseUsage:
         reusable_tokens=usage.reusable_tokens,
         missed=usage.missed,
         miss=finished.miss,
+        replay=finished.replay,
         timings=TurnTimings(usage.queue_s, usage.load_s, usage.prefill_s, usage.decode_s),
     )

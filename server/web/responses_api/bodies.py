@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta
 
-from ..bodies import Int, Nothing, Off
+from ..bodies import ClientName, Int, Nothing, Off
 from ..grammar_fields import NoEffect
 
 Disabled = Annotated[Any, Meta(description='Only "disabled".', extra={"only": ("disabled", None)})]
@@ -99,12 +99,12 @@ class ResponsesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     include: NoEffect = UNSET
     top_logprobs: NoEffect = UNSET
     max_tool_calls: NoEffect = UNSET
-    prompt_cache_key: NoEffect = UNSET
+    prompt_cache_key: ClientName = None
     prompt_cache_retention: NoEffect = UNSET
     prompt_cache_options: NoEffect = UNSET
-    safety_identifier: NoEffect = UNSET
+    safety_identifier: ClientName = None
     service_tier: NoEffect = UNSET
-    user: NoEffect = UNSET
+    user: ClientName = None
 
 
 class ConversationBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -25,6 +25,7 @@ from ....sessions.manager.requests import (
 )
 from ..caller import Caller
 from ..decode import BodyDecoder, read_body
+from ..identity import neutralised_header
 from ..json_answer import json_answer
 from ..metrics import HttpMetrics
 from ..openapi import describe_answer, describe_body
@@ -171,15 +172,19 @@ class ResponsesEndpoint:
         parts = self.parts
         parts.check_admission()
         body, turn = await self.read(sent, caller.tenant)
+        if turn.keep:
+            parts.turns.responses.require_writable()
         caller.check_stream(body.stream)
-        turn = caller.turn(turn, sent)
+        turn = caller.turn(turn, sent, body)
         if turn.sampling.grammar is not None:
             await parts.turns.check_grammar(turn.sampling.grammar, "text.format")
         head = _head(body, turn, parts.served.name)
-        headers = {**self.headers(body), "x-request-id": head.id}
+        headers = {**self.headers(body), "x-request-id": head.id, **neutralised_header(turn)}
         writer = ResponseWriter(head)
-        kind = StreamedTurn if body.stream else WholeTurn
-        return kind(self._stored(turn, body, writer), writer, self._metrics.start_turn("responses"), headers)
+        events, meter = self._stored(turn, body, writer), self._metrics.start_turn("responses")
+        if body.stream:
+            return StreamedTurn(events, writer, meter, headers, parts.http.ping_s)
+        return WholeTurn(events, writer, meter, headers)
 
     def headers(self, body: ResponsesBody) -> dict[str, str]:
         """What every answer says."""

@@ -12,6 +12,7 @@ from ....sessions.errors import SessileError
 from ....sessions.manager.requests import TurnBegun, TurnDelta, TurnFinished
 from ...engine.messages import FinishReason
 from ..errors import http_status_of
+from ..event_stream import COMMENT
 from .answers import ConversationId, IncompleteDetails, ResponseError, ResponseObject, usage_of
 from .output import Event, ResponseOutput
 
@@ -23,6 +24,8 @@ class ResponseWriter:
 
     ``heard`` takes each event before it is written, so that the response is complete before anybody is told so.
     """
+
+    ping = COMMENT
 
     def __init__(self, head: ResponseObject) -> None:
         self._head = head

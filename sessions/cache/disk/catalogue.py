@@ -17,15 +17,15 @@ class Catalogue:
     A slot whose entry was replaced while somebody reads it becomes free when the last reader is done.
     """
 
-    def __init__(self, num_slots: int, quota: TenantQuota | None = None) -> None:
+    def __init__(self, num_slots: int, quota: TenantQuota[int] | None = None) -> None:
         self.num_slots = num_slots
-        self.quota = quota or TenantQuota()
+        self.quota: TenantQuota[int] = quota or TenantQuota()
         self._pool = BlockPool(num_slots)
         self._entries: OrderedDict[bytes, Record] = OrderedDict()  # the least recently used first
         self.num_evicted = 0
 
     @classmethod
-    def replay(cls, num_slots: int, records: Iterable[Record], quota: TenantQuota | None = None) -> Catalogue:
+    def replay(cls, num_slots: int, records: Iterable[Record], quota: TenantQuota[int] | None = None) -> Catalogue:
         """What a log's ``records`` come to; blocks in slots from ``num_slots`` on are left out."""
         catalogue = cls(num_slots, quota)
         entries = catalogue._entries
@@ -42,6 +42,8 @@ class Catalogue:
                 entries[record.key] = record
         slots = catalogue._pool.allocate(num_slots)
         catalogue._pool.release(slot for slot in reversed(slots) if slot not in key_in)
+        for record in entries.values():
+            catalogue.quota.used(record.key, record.tenant)
         return catalogue
 
     def __len__(self) -> int:
@@ -96,7 +98,7 @@ class Catalogue:
 
     def put(self, stored: Record) -> None:
         """The bytes of ``stored.key`` are in the slot that was claimed for them."""
-        tenant = self.quota.tenant_of(stored.key)
+        tenant = self.quota.tenant_of(stored.key) or stored.tenant
         self.remove(stored.key)
         self._entries[stored.key] = stored
         self.quota.used(stored.key, tenant)
@@ -119,7 +121,11 @@ class Catalogue:
 
     def records(self) -> list[Record]:
         """All entries, the least recently used first: a log of these comes to this catalogue."""
-        return list(self._entries.values())
+        tenant_of = self.quota.tenant_of
+        return [
+            record if record.tenant else record._replace(tenant=tenant_of(record.key) or 0)
+            for record in self._entries.values()
+        ]
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless pool and entries agree. For tests: visits every slot."""

@@ -21,7 +21,7 @@ from ..keys import KVFingerprint
 from ..tiers import Bandwidth, Block, Entry, LoadOutcome, Tier, TierStats
 from .config import DiskConfig
 from .folder import DataFolder
-from .index_log import Record
+from .index_log import Record, tenant_number
 from .namespace import Namespace
 from .write_queue import WriteQueue
 from .writer import Writer
@@ -105,7 +105,7 @@ class DiskTier:
             with self._lock:
                 catalogue = self._namespace.catalogue
                 known = catalogue.touch(entry.key)
-                catalogue.quota.used(entry.key, entry.tenant)
+                catalogue.quota.used(entry.key, tenant_number(entry.tenant))
                 ready = not self._writer.is_failing
             taken.append(known or (ready and self._queue.offer(entry.key, entry.blocks[0])))
             if not taken[-1]:

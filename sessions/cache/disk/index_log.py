@@ -1,7 +1,8 @@
 """The index log: which key's bytes lie in which slot, as a list of changes with a checksum on each.
 
     header   8s magic, u32 version, u32 slots a segment, u64 block bytes, 32s fingerprint, u64 seed, u64 xxh3 of these
-    record   u32 kind, u32 slot, u64 xxh3 of the block, 32s key, u64 xxh3 of these with the log's seed as seed
+    record   u32 kind, u32 slot, u64 xxh3 of the block, 32s key, u64 tenant, u64 xxh3 of these with the log's seed as
+             seed
 
 All little endian. Records have one size, so a damaged one does not hide those behind it. The seed is random: what an
 older log left on the disk never passes for a record of this one. A later record for a slot or a key replaces earlier
@@ -24,11 +25,13 @@ import numpy as np
 from xxhash import xxh3_64_intdigest
 
 _HEADER = struct.Struct("<8sIIQ32sQQ")
-_RECORD = struct.Struct("<IIQ32sQ")
-_RECORD_DTYPE = np.dtype([("kind", "<u4"), ("slot", "<u4"), ("checksum", "<u8"), ("key", "V32"), ("own", "<u8")])
+_RECORD = struct.Struct("<IIQ32sQQ")
+_RECORD_DTYPE = np.dtype(
+    [("kind", "<u4"), ("slot", "<u4"), ("checksum", "<u8"), ("key", "V32"), ("tenant", "<u8"), ("own", "<u8")]
+)
 _CHECKED_BYTES = _RECORD.size - 8
 _MAGIC = b"SESSILKV"
-_VERSION = 1
+_VERSION = 2
 
 HEADER_BYTES = _HEADER.size
 RECORD_BYTES = _RECORD.size
@@ -46,12 +49,14 @@ class RecordKind(enum.IntEnum):
 
 
 class Record(NamedTuple):
-    """``key``'s bytes, with checksum ``checksum``, lie in ``slot`` from now on; or no longer do."""
+    """``key``'s bytes, with checksum ``checksum``, lie in ``slot`` from now on; or no longer do. ``tenant``: whose
+    quota they count against (``tenant_number``); 0: nobody's."""
 
     kind: RecordKind
     slot: int
     checksum: int
     key: bytes
+    tenant: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -143,6 +148,11 @@ class IndexLog:
         os.close(self._descriptor)
 
 
+def tenant_number(tenant: str) -> int:
+    """A tenant in a record: a hash of its salt; 0 for none."""
+    return xxh3_64_intdigest(tenant.encode()) or 1 if tenant else 0
+
+
 def write_fully(descriptor: int, content: bytes | memoryview, offset: int) -> None:
     """``pwrite`` all of ``content``. Raises: OSError."""
     view = memoryview(content)
@@ -153,7 +163,7 @@ def write_fully(descriptor: int, content: bytes | memoryview, offset: int) -> No
 
 
 def _encode(record: Record, seed: int) -> bytes:
-    body = _RECORD.pack(record.kind, record.slot, record.checksum, record.key, 0)[:_CHECKED_BYTES]
+    body = _RECORD.pack(record.kind, record.slot, record.checksum, record.key, record.tenant, 0)[:_CHECKED_BYTES]
     return body + struct.pack("<Q", xxh3_64_intdigest(body, seed))
 
 
@@ -182,7 +192,7 @@ def _decode_records(content: bytes, seed: int) -> tuple[list[Record], int]:
     count = (len(content) - HEADER_BYTES) // RECORD_BYTES
     fields = np.frombuffer(content, dtype=_RECORD_DTYPE, count=count, offset=HEADER_BYTES)
     kinds, slots = fields["kind"].tolist(), fields["slot"].tolist()
-    checksums, own = fields["checksum"].tolist(), fields["own"].tolist()
+    checksums, tenants, own = fields["checksum"].tolist(), fields["tenant"].tolist(), fields["own"].tolist()
     known = {kind.value: kind for kind in RecordKind}
     records: list[Record] = []
     view = memoryview(content)
@@ -190,5 +200,5 @@ def _decode_records(content: bytes, seed: int) -> tuple[list[Record], int]:
         start = HEADER_BYTES + i * RECORD_BYTES
         kind = known.get(kinds[i])
         if kind is not None and xxh3_64_intdigest(view[start : start + _CHECKED_BYTES], seed) == own[i]:
-            records.append(Record(kind, slots[i], checksums[i], content[start + 16 : start + 48]))
+            records.append(Record(kind, slots[i], checksums[i], content[start + 16 : start + 48], tenants[i]))
     return records, count - len(records)

@@ -139,7 +139,8 @@ class Writer:
                     self._namespace.catalogue.quota.gone(key)
                     self._counts.rejected += 1
                     continue
-            claims.append(Record(RecordKind.STORED, slot, xxh3_64_intdigest(block.data), key))
+                tenant = self._namespace.catalogue.quota.tenant_of(key) or 0
+            claims.append(Record(RecordKind.STORED, slot, xxh3_64_intdigest(block.data), key, tenant))
             self._namespace.make_room(slot)
             self._namespace.segments.write(slot, block)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 from checksum_model import VOCAB, ChecksumModel, continuation
+from hypothesis import given
+from hypothesis import settings as tried
+from hypothesis import strategies as st
 
 from sessile.server.engine.cache_messages import (
     CacheCall,
@@ -38,6 +42,8 @@ from sessile.server.engine.messages import SubmitTurn, TokensBySource, TurnOutpu
 from sessile.server.engine.sampling_params import SamplingParams
 from sessile.sessions.cache.cost_model import Calibration
 from sessile.sessions.cache.retention import Retention, Verdict
+from sessile.sessions.cache.tiers import Lifetime, Tier
+from sessile.sessions.cache.token_key import TOKEN_BYTES, pack_tokens
 
 BLOCK = 16
 BLOCK_BYTES = 2 * BLOCK * 2 * 4
@@ -71,6 +77,7 @@ class Engine:
         )
         self.paths: dict[str, list[int]] = {}
         self.persist = True
+        self.lifetime = Lifetime.DURABLE
         self._ids = itertools.count()
 
     def step(self) -> list[TurnOutput]:
@@ -86,7 +93,13 @@ class Engine:
         params = SamplingParams(temperature=0.0, max_tokens=max_tokens)
         tokens = [*self.paths.get(owner, []), *new_tokens]
         turn = SubmitTurn(
-            turn_id=turn_id, token_ids=tokens, sampling=params, cache_salt=salt, owner=owner, persist=self.persist
+            turn_id=turn_id,
+            token_ids=tokens,
+            sampling=params,
+            cache_salt=salt,
+            owner=owner,
+            persist=self.persist,
+            lifetime=self.lifetime,
         )
         self.core.submit(turn)
         return turn_id
@@ -124,6 +137,24 @@ class Engine:
     def retain(self, owner: str, **retention) -> CacheResponse:
         path = RetainPath(owner=owner, token_ids=self.paths[owner], retention=Retention(**retention))
         return self.ask(path)
+
+    def keys(self, owner: str) -> set[bytes]:
+        """The content keys of all whole and half-full blocks of a session's path."""
+        prefixes, packed = self.core._cache.prefixes, pack_tokens(self.paths.get(owner, []))
+        keys = prefixes.content_keys("", packed)
+        size = BLOCK * TOKEN_BYTES
+        tails = [
+            tail.content_key
+            for index, parent in enumerate([None, *keys])
+            for tail in prefixes.tail_keys("", parent, packed[index * size : (index + 1) * size])
+        ]
+        return {*keys, *tails}
+
+    def on_disk(self, keys: set[bytes]) -> set[bytes]:
+        """Those of ``keys`` that are on disk, or on their way there."""
+        listed = list(keys)
+        found = self.core._cache.transfer.tiers[Tier.DISK].contains(listed)
+        return {key for key, there in zip(listed, found, strict=True) if there}
 
     def cached(self, owner: str) -> int:
         """Tokens of the session's path that are on the device."""
@@ -236,6 +267,50 @@ def test_what_is_never_to_be_persisted_is_suspended_to_memory(engines: list[Engi
     assert outcome.device_blocks_given_back == 13
     assert outcome.tokens_by_tier["host"] == 202
     assert not outcome.tokens_by_tier.get("disk")
+
+
+@tried(max_examples=25, deadline=None)
+@given(
+    turns=st.lists(st.tuples(st.sampled_from(["private", "hidden", "open", "lazy"]), st.integers(1, 60)), max_size=14),
+    host_blocks=st.sampled_from([0, 3, 8]),
+    suspends=st.sets(st.integers(0, 13)),
+)
+def test_what_must_not_outlive_the_process_is_never_on_disk(
+    turns: list[tuple[str, int]], host_blocks: int, suspends: set[int]
+) -> None:
+    """Persistence ``none``: not at a turn's end, not under pressure, not by way of host memory or of a session that
+    shares its beginning. What another session's KV is, is that one's."""
+    with tempfile.TemporaryDirectory() as folder:
+        engine = Engine(28, host_blocks=host_blocks, disk=Path(folder) / "kv")
+        private = {"private": Lifetime.PROCESS, "hidden": Lifetime.PROCESS}
+        for number, (owner, length) in enumerate(turns):
+            engine.lifetime = private.get(owner, Lifetime.DURABLE)
+            engine.persist = owner != "lazy" and owner not in private
+            if len(engine.paths.get(owner, [])) + length < 300:
+                beginning = [] if owner in engine.paths else prompt(40)
+                engine.turn(owner, [*beginning, *prompt(length, number)])
+            if number in suspends and owner in engine.paths:
+                persist = owner not in private
+                engine.ask(SuspendPath(owner=owner, token_ids=engine.paths[owner], persist=persist))
+            may = set().union(*(engine.keys(each) for each in engine.paths if each not in private))
+            for each in private:
+                assert not engine.on_disk(engine.keys(each) - may), f"{each} is on disk after turn {number}"
+        engine.core.close()
+
+
+def test_what_a_private_session_computed_is_written_once_an_open_one_uses_it(
+    engines: list[Engine], tmp_path: Path
+) -> None:
+    engine = Engine(40, host_blocks=20, disk=tmp_path / "kv")
+    engines.append(engine)
+    engine.persist, engine.lifetime = False, Lifetime.PROCESS
+    engine.turn("private", prompt(100))
+    assert not engine.on_disk(engine.keys("private"))
+    engine.persist, engine.lifetime = True, Lifetime.DURABLE
+    sources = engine.turn("open", prompt(90))
+    assert sources.device == 89, "within the process they share"
+    outcome = engine.ask(PersistPath(owner="open", token_ids=engine.paths["open"]))
+    assert outcome.tokens_by_tier["disk"] == len(engine.paths["open"]) - 1
 
 
 def test_a_path_that_others_use_is_not_given_back(engines: list[Engine], tmp_path: Path) -> None:
@@ -372,7 +447,7 @@ def test_a_disk_that_hangs_while_it_writes_does_not_hold_a_suspend(
     engines.append(engine)
     engine.turn("one", prompt(100))
     lets_go = threading.Event()
-    disk = engine.core._cache.transfer.tiers._disk
+    disk = engine.core._cache.transfer.tiers.disk
     write = disk._namespace.segments.write
     monkeypatch.setattr(disk._namespace.segments, "write", lambda *args: (lets_go.wait(60.0), write(*args)))
     engine.turn("one", prompt(100, 2))

@@ -24,12 +24,13 @@ from sessile.server.engine.messages import (
 )
 from sessile.server.identity.gate import Gate
 from sessile.server.observe.observatory import Observatory
+from sessile.server.readiness import readiness
 from sessile.server.web.application import create_app
 from sessile.server.web.http_config import HttpConfig
 from sessile.server.web.names import ServedName
 from sessile.server.web.parts import WebParts
 from sessile.sessions.cache.tree_view import TreeNode
-from sessile.sessions.errors import SessileError
+from sessile.sessions.errors import SessileError, StoreError
 from sessile.sessions.manager.requests import CompletionRequest, StopCause, TextDelta, TurnEvent, TurnFinished
 
 SOURCES = TokensBySource(device=20, host=3, disk=2, shared=1, in_flight=4, computed=10)
@@ -123,6 +124,7 @@ class Stage:
     turns: ScriptedTurns = field(default_factory=ScriptedTurns)
     engine: ScriptedEngine = field(default_factory=ScriptedEngine)
     draining: SessileError | None = None
+    store_failure: StoreError | None = None
     observatory: Observatory = field(default_factory=Observatory)
     gate: Gate = field(default_factory=open_gate)
     sessions: Any = None  # for tests of sessions: a manager
@@ -143,6 +145,7 @@ class Stage:
             http=HttpConfig(max_body_bytes=200_000),
             gate=self.gate,
             check_admission=self.check_admission,
+            readiness=lambda: readiness(self.engine, self.check_admission, lambda: self.store_failure),
             version="1.2.3",
             started_at=1_700_000_000.0,
             observatory=self.observatory,

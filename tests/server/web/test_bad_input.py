@@ -118,7 +118,7 @@ CASES = {
     "invalid UTF-8": (CHAT, b'{"messages": [{"role": "user", "content": "\xff\xfe"}]}', "content", "UTF-8"),
     "half a surrogate pair": (CHAT, b'{"messages": [{"role": "user", "content": "\\ud800"}]}', None, "surrogate"),
     "a control character": (CHAT, b'{"messages": [{"role": "user", "content": "\x01"}]}', None, "not valid JSON"),
-    "deep": (CHAT, b'{"metadata": ' + b"[" * 60_000, None, "nested too deeply"),
+    "deep": (CHAT, b'{"verbosity": ' + b"[" * 60_000, None, "nested too deeply"),
     "deep tools": (CHAT, b'{"tools": ' + b'[{"a":' * 20_000, None, ""),
     "empty prompt": (TEXT, text(prompt=""), "prompt", "empty"),
     "no prompt": (TEXT, b"{}", "prompt", "missing"),

@@ -173,7 +173,6 @@ async def test_fields_without_effect_are_reported(client, chat_body):
     response = await client.post(CHAT, json=body)
     assert response.status_code == 200
     assert set(response.headers["x-sessile-ignored"].split(", ")) == {
-        "user",
         "metadata",
         "store",
         "verbosity",

@@ -222,7 +222,7 @@ async def test_a_watch(stage: Any, bench: Bench) -> None:
 async def test_the_document_describes_all_of_it(client: httpx.AsyncClient) -> None:
     document = (await client.get("http://sessile/openapi.json")).json()
     paths = {path: item for path, item in document["paths"].items() if path.startswith("/v1/sessions")}
-    assert len(paths) == 14
+    assert len(paths) == 15
     for path, operations in paths.items():
         for operation in operations.values():
             assert operation["description"], path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sessile.sessions.cache import host_tier
 from sessile.sessions.cache.host_tier import HostTier, allocate_slab
-from sessile.sessions.cache.tiers import Bandwidth, Entry, LoadOutcome, Tier
+from sessile.sessions.cache.tiers import Bandwidth, Entry, Lifetime, LoadOutcome, Tier
 from sessile.sessions.errors import ConfigError
 
 SIZE, NUM_SLOTS = 64, 5
@@ -67,6 +68,24 @@ def test_a_large_load_is_copied_by_two_threads_to_the_same_bits(monkeypatch: pyt
     assert (stats.hits, stats.misses, stats.read_bytes) == (4, 1, 4 * SIZE)
     tier.check_integrity()
     tier.close()
+
+
+def test_what_must_not_outlive_the_process_says_so_when_it_moves_on() -> None:
+    moved: list[tuple[int, Lifetime]] = []
+    tier = HostTier(allocate_slab(NUM_SLOTS * SIZE, SIZE), lambda entry: moved.append((entry.key[0], entry.lifetime)))
+    private = {n: dataclasses.replace(entry_of(n), lifetime=Lifetime.PROCESS) for n in range(5)}
+    tier.store([private[0], private[1], entry_of(2), private[2], private[3]])
+    tier.store([entry_of(1)])  # somebody else computed the same, whose may go everywhere
+    tier.drop([key_of(3)])
+    tier.store([entry_of(3), private[4]])
+    tier.store([entry_of(n) for n in range(10, 15)])
+    assert dict(moved) == {
+        0: Lifetime.PROCESS,
+        1: Lifetime.DURABLE,
+        2: Lifetime.DURABLE,
+        3: Lifetime.DURABLE,
+        4: Lifetime.PROCESS,
+    }
 
 
 def test_the_least_recently_used_goes_first_and_moves_on():

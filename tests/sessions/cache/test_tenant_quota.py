@@ -12,6 +12,7 @@ from sessile.sessions.cache.disk.config import DiskConfig
 from sessile.sessions.cache.disk.disk_tier import DiskTier
 from sessile.sessions.cache.host_tier import HostTier
 from sessile.sessions.cache.keys import KVFingerprint
+from sessile.sessions.cache.lower_tiers import LowerTiers
 from sessile.sessions.cache.tenant_quota import TenantQuota
 from sessile.sessions.cache.tiers import Entry
 
@@ -53,6 +54,57 @@ def test_it_is_what_a_list_says(steps: list[tuple[str, int, str]], most: int) ->
         for name in over:
             assert [each for each in gone_first if (each, name) in order] == [each for each, of in order if of == name]
         assert all(quota.tenant_of(each) == of for each, of in order)
+
+
+@given(steps=STEPS)
+def test_without_a_quota_it_still_knows_whose_is_whose(steps: list[tuple[str, int, str]]) -> None:
+    quota: TenantQuota[str] = TenantQuota()
+    owners: dict[bytes, str] = {}
+    for what, number, tenant in steps:
+        key = bytes([number])
+        if what == "used":
+            quota.used(key, tenant)
+            if tenant:
+                owners.setdefault(key, tenant)
+        elif what == "touch":
+            quota.touch(key)
+        else:
+            quota.gone(key)
+            owners.pop(key, None)
+        assert not list(quota.go_first())
+        assert {n: quota.tenant_of(bytes([n])) for n in range(8)} == {n: owners.get(bytes([n])) for n in range(8)}
+
+
+def test_what_a_start_finds_on_disk_counts_against_its_tenant(tmp_path: Path) -> None:
+    """Also if there was no quota when it was stored, and after the log was rewritten."""
+    fingerprint = KVFingerprint("w", "bf16", "layout", 16, BLOCK_BYTES, "rope")
+    free = DiskConfig(path=str(tmp_path), quota_bytes=6 * BLOCK_BYTES)
+    tier = DiskTier(free, fingerprint)
+    tier.store([entry(1, "modest")])
+    tier.store([entry(n, "greedy") for n in range(2, 7)])
+    tier.close()
+    DiskTier(free, fingerprint).close()  # rewrites the log
+    bounded = DiskConfig(path=str(tmp_path), quota_bytes=6 * BLOCK_BYTES, tenant_quota_bytes=3 * BLOCK_BYTES)
+    again = DiskTier(bounded, fingerprint)
+    again.store([entry(10, "modest"), entry(11, "modest")])
+    again.flush()
+    there = [n for n in (1, 2, 3, 4, 5, 6, 10, 11) if again.contains([entry(n, "").key])[0]]
+    assert there == [1, 4, 5, 6, 10, 11], "the greedy tenant's oldest went, not the oldest of all"
+    again.check_integrity()
+    again.close()
+
+
+def test_a_tenant_is_known_behind_the_host_tier_too(tmp_path: Path) -> None:
+    """Blocks that memory gives up count against their tenant on disk, whether or not memory has a quota."""
+    fingerprint = KVFingerprint("w", "bf16", "layout", 16, BLOCK_BYTES, "rope")
+    config = DiskConfig(path=str(tmp_path), quota_bytes=6 * BLOCK_BYTES, tenant_quota_bytes=3 * BLOCK_BYTES)
+    disk = DiskTier(config, fingerprint)
+    lower = LowerTiers(np.zeros((1, BLOCK_BYTES), dtype=np.uint8), disk)
+    for number, tenant in ((1, "modest"), *((n, "greedy") for n in range(2, 10))):
+        lower.demote(entry(number, "").key, entry(number, "").blocks[0], tenant)
+        disk.flush()
+    assert disk.contains([entry(n, "").key for n in range(1, 9)]) == [n in (1, 4, 5, 6, 7, 8) for n in range(1, 9)]
+    lower.close()
 
 
 def test_the_host_tier_gives_up_a_greedy_tenants_blocks_first() -> None:

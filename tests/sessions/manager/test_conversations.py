@@ -23,6 +23,7 @@ from sessile.sessions.manager import (
     TextInput,
     TurnFinished,
 )
+from sessile.sessions.manager.requests import Client
 from sessile.sessions.messages import Message, Role
 from sessile.sessions.session import Head, Place
 from sessile.sessions.store import SessionStore
@@ -128,7 +129,13 @@ async def test_what_is_not_to_be_kept_is_not(bench: Bench) -> None:
 async def test_a_server_that_keeps_no_conversations(bench: Bench) -> None:
     bench.manager.shutdown()
     bench.manager = SessionManager(
-        bench.store, bench.engine, bench.tokenizer, bench.template, clock=bench.clock, keep_conversations=False
+        bench.store,
+        bench.engine,
+        bench.tokenizer,
+        bench.template,
+        clock=bench.clock,
+        steady=bench.clock,
+        keep_conversations=False,
     )
     said, one = await bench.complete([user("a")])
     _, two = await bench.complete([user("a"), assistant(said), user("b")])
@@ -164,9 +171,11 @@ async def test_retention_of_a_conversation(bench: Bench) -> None:
 
 
 async def test_unused_conversations_are_forgotten(bench: Bench) -> None:
-    await bench.complete([user("a")])
+    await bench.complete([user("a")], client=Client(name="one"))
+    assert await bench.store.latest_of_client("", "one") is not None
     opened = await bench.open()
     await bench.store.prune(bench.clock.now + 1)
+    assert await bench.store.latest_of_client("", "one") is None
     assert [session.session_id for session in await bench.store.sessions("", limit=10)] == [opened.session_id]
     assert await bench.store.prune(0) == 0
     said, _ = await bench.complete([user("a")])

@@ -11,6 +11,7 @@ from manager_bench import Bench, user
 from sessile.server.engine.cache_messages import (
     PersistPath,
     ReleasePath,
+    ResumePath,
     RetainOutcome,
     RetainPath,
     SupersedePath,
@@ -18,6 +19,7 @@ from sessile.server.engine.cache_messages import (
 )
 from sessile.server.text.answer_format import TextConfig, ToolFormat
 from sessile.sessions.cache.retention import Verdict
+from sessile.sessions.cache.tiers import Lifetime
 from sessile.sessions.errors import (
     CapacityError,
     EngineError,
@@ -170,6 +172,7 @@ async def test_a_tools_observed_latency_keeps_the_session_when_no_hint_does(benc
         bench.tokenizer,
         bench.template,
         clock=bench.clock,
+        steady=bench.clock,
         text_config=TextConfig(tool_parser=ToolFormat.HERMES),
     )
     tool = {"type": "function", "function": {"name": "search", "parameters": {}}}
@@ -282,6 +285,10 @@ async def test_the_policy_decides_what_a_turn_persists(bench: Bench, policy: Per
     await bench.say(session.session_id, "hi")
     await bench.say(fork.session_id, "hi")
     assert [turn.persist for turn in bench.engine.submitted] == [persist, persist]
+    lifetime = Lifetime.PROCESS if policy is Persistence.NONE else Lifetime.DURABLE
+    await bench.manager.resume(ResumeRequest(session_id=session.session_id))
+    asked_for = [*(turn.lifetime for turn in bench.engine.submitted), asked(bench, ResumePath)[-1].lifetime]
+    assert asked_for == [lifetime] * 3, "what must not outlive the process never does"
 
 
 async def test_idle_sessions_are_persisted_once(bench: Bench) -> None:

@@ -43,7 +43,13 @@ def hermes(bench: Bench, **fields: Any) -> None:
     bench.manager.shutdown()
     config = TextConfig(tool_parser=ToolFormat.HERMES, **fields)
     bench.manager = SessionManager(
-        bench.store, bench.engine, bench.tokenizer, bench.template, clock=bench.clock, text_config=config
+        bench.store,
+        bench.engine,
+        bench.tokenizer,
+        bench.template,
+        clock=bench.clock,
+        steady=bench.clock,
+        text_config=config,
     )
 
 

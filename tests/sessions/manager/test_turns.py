@@ -650,7 +650,13 @@ async def test_a_store_that_cannot_be_tidied_up_goes_on(
 
 async def test_the_models_other_names(bench: Bench) -> None:
     bench.manager = SessionManager(
-        bench.store, bench.engine, bench.tokenizer, bench.template, clock=bench.clock, model_aliases={"default"}
+        bench.store,
+        bench.engine,
+        bench.tokenizer,
+        bench.template,
+        clock=bench.clock,
+        steady=bench.clock,
+        model_aliases={"default"},
     )
     for name in (None, "scripted", "default"):
         assert (await bench.open(model=name)).model == "scripted"

@@ -44,7 +44,7 @@ class _TimedDrafter:
         self._drafter = drafter
         self.seconds = 0.0
         self.num_damaged_files = 0
-        self.verified, self.stepped = drafter.verified, drafter.stepped
+        self.skips, self.verified, self.stepped = drafter.skips, drafter.verified, drafter.stepped
         self.ended, self.counters, self.close = drafter.ended, drafter.counters, drafter.close
 
     def draft(self, requests: list[DraftRequest], budget: int) -> list[Branches]:

@@ -46,6 +46,10 @@ class Switch:
         """See ``Drafter``."""
         return self._drafter.draft(requests, budget) if self.on else [() for _ in requests]
 
+    def skips(self) -> bool:
+        """See ``Drafter``."""
+        return self._drafter.skips() if self.on else True
+
     def verified(self, sequence: Sequence, verified: list[VerifiedDraft]) -> None:
         """See ``Drafter``."""
         if self.on:

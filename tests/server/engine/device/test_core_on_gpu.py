@@ -38,6 +38,9 @@ class Guesses(NoDrafts):
     def draft(self, requests: list[DraftRequest], budget: int) -> list[Branches]:
         return [self._guess(request.sequence.token_ids.tolist()) for request in requests]
 
+    def skips(self) -> bool:
+        return False
+
     def _guess(self, tokens: list[int]) -> Branches:
         right: list[int] = []
         for _ in range(3):

@@ -314,7 +314,6 @@ async def test_what_has_no_effect_is_reported(http: httpx.AsyncClient) -> None:
     fields = {"metadata": {"user_id": "u"}, "service_tier": "auto", "tools": [WEATHER | {"strict": True}]}
     response = await http.post(PATH, json=body(**fields), headers=headers)
     assert set(response.headers["x-sessile-ignored"].split(", ")) == {
-        "metadata",
         "service_tier",
         "tools[0].strict",
         "anthropic-beta",

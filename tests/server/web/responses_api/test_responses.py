@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -86,25 +88,39 @@ async def test_the_events_of_a_stream(web: WebBench, http: httpx.AsyncClient) ->
         assert (await client.get(f"{PATH}/{last['id']}")).json() == last  # on disk before it is told
 
 
-async def test_vllm_43244_a_chain_of_ten_turns_survives_restarts_bit_equal(web: WebBench) -> None:
-    """vLLM #43244, #37938: function calls of earlier turns are kept, in the very tokens that were sampled."""
-    before, tokens, known = None, [], 0
+async def ten_turns(web: WebBench, restarts: tuple[int, ...]) -> list[list[int]]:
+    """A chain of responses, half of them with a function call; the server starts anew after the turns ``restarts``.
+
+    Returns each turn's whole context, prompt and answer.
+    """
+    before, contexts = None, list[list[int]]()
     given: Any = "turn 0"
     for turn in range(10):
         said = web.says(f"Let me look {turn}.\n{CALL}" if turn % 2 == 0 else f"It is sunny {turn}.")
         async with web.client() as http:
             response = await created(http, given, tools=[WEATHER], instructions="s", previous_response_id=before)
-        assert web.prompt[: len(tokens)] == tokens
         assert web.shown.count("<|im_start|>system\ns\n") == 1
-        tokens = [*web.prompt, *said]
+        contexts.append([*web.prompt, *said])
         calls = [item for item in response["output"] if item["type"] == "function_call"]
         given = [{"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"} for call in calls]
         given = given or f"turn {turn + 1}"
-        before, known = response["id"], known + 1
-        if turn in (3, 4, 8):
+        before = response["id"]
+        if turn in restarts:
             web.restart()
+    return contexts
+
+
+async def test_vllm_43244_a_chain_of_ten_turns_survives_restarts_bit_equal(web: WebBench, tmp_path: Path) -> None:
+    """vLLM #43244, #37938: function calls of earlier turns are kept, in the very tokens that were sampled."""
+    contexts = await ten_turns(web, restarts=(3, 4, 8))
+    for earlier, later in itertools.pairwise(contexts):
+        assert later[: len(earlier)] == earlier
     assert web.shown.count(CALL) == 5
     assert len(await web.bench.store.sessions("", limit=10)) == 1
+    undisturbed = WebBench(tmp_path / "undisturbed")
+    undisturbed.start()
+    assert await ten_turns(undisturbed, restarts=()) == contexts
+    undisturbed.stop()
 
 
 async def test_a_response_can_be_continued_twice(web: WebBench, http: httpx.AsyncClient) -> None:
@@ -288,7 +304,6 @@ async def test_what_has_no_effect_is_reported(http: httpx.AsyncClient) -> None:
     fields = {"user": "u", "include": [], "reasoning": {"effort": "low"}, "tools": [WEATHER | {"strict": True}]}
     response = await http.post(PATH, json={"input": "hi", **fields})
     assert set(response.headers["x-sessile-ignored"].split(", ")) == {
-        "user",
         "include",
         "reasoning.effort",
         "tools[0].strict",
