@@ -31,7 +31,7 @@ def weight_files(folder: Path) -> list[Path]:
         for name in (names := _indexed_files(index)):
             if Path(name).name != name:
                 raise ModelError(f"{index} names the file {name!r}, which is no file of the folder", field="weight_map")
-            if not (folder / name).is_file():
+            if not _is_there(folder / name):
                 raise ModelError(f"{folder} lacks {name}, which its index names", remedy="download the shard")
         if names:
             return [folder / name for name in names]
@@ -43,6 +43,13 @@ def weight_files(folder: Path) -> list[Path]:
             remedy="convert them to safetensors",
         )
     raise ModelError(f"{folder} holds no {_SINGLE} and no {_INDEX}", remedy="name a folder with the model's weights")
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # no name that a file can have
+        return False
 
 
 def _indexed_files(index: Path) -> list[str]:
