@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo serve test explore soak fuzz sbom audit check lint types bench bench-kernels proto wheel clean
+.PHONY: help setup demo serve test explore soak overload fuzz sbom audit check lint types bench bench-kernels proto wheel clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ -/'
@@ -48,6 +48,9 @@ check: lint types test ## ruff, mypy, pyright and the tests
 
 soak: $(STAMP) ## wear a server for 30 minutes with 200 sessions, and look for what is left behind
 	PYTHONPATH=.import-root:tests/fakes $(BIN)/python tests/soak/soak.py $(SOAK_FLAGS)
+
+overload: $(STAMP) ## send a server four times the turns that it can do, for 2 minutes
+	PYTHONPATH=.import-root:tests/fakes $(BIN)/python tests/soak/overload.py $(OVERLOAD_FLAGS)
 
 SUPPLY := $(VENV)/.supply
 

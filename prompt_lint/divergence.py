@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -24,7 +25,7 @@ class Divergence:
     now_path: str
 
 
-def common_length(a: str, b: str) -> int:
+def common_length(a: Sequence[Any], b: Sequence[Any]) -> int:
     """Length of the longest common prefix, by bisection on slices (memory compares)."""
     limit = min(len(a), len(b))
     if a[:limit] == b[:limit]:
@@ -37,6 +38,12 @@ def common_length(a: str, b: str) -> int:
         else:
             high = middle - 1
     return low
+
+
+def first_difference(was: Sequence[int], now: Sequence[int]) -> int | None:
+    """Index of the first token that differs; None when one begins with the other. Both are of the same type."""
+    at = common_length(was, now)
+    return at if at < min(len(was), len(now)) else None
 
 
 def common_units(a: Prompt, b: Prompt) -> int:

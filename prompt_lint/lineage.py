@@ -113,6 +113,11 @@ class LineageIndex:
         return self._lineages
 
     @property
+    def kept_chars(self) -> int:
+        """Characters of the requests that are remembered."""
+        return self._chars
+
+    @property
     def has_requests(self) -> bool:
         """True once a request was added."""
         return self._lineages > 0
@@ -185,6 +190,7 @@ class LineageIndex:
         ):
             _, entry = self._recent.popitem(last=False)
             self._chars -= entry.prompt.total_chars
+            self._unchain(entry)
             kept = self._by_session.get(entry.prompt.request.session, [])
             if entry in kept:
                 kept.remove(entry)
@@ -194,6 +200,20 @@ class LineageIndex:
             self._chains.popitem(last=False)
         while len(self._talks) > _CHAIN_LIMIT:
             self._talks.popitem(last=False)
+
+    def _unchain(self, entry: Entry) -> None:
+        """Let go of what only this entry was the latest to have; nothing else may keep its text in memory."""
+        chain = _root(entry.prompt)
+        for unit in entry.prompt.units:
+            chain = hash((chain, unit.digest))
+            if self._chains.get(chain) is entry:
+                del self._chains[chain]
+        talk = 0
+        for unit in entry.prompt.conversation:
+            talk = hash((talk, unit.digest))
+            key = entry.prompt.request.session, talk
+            if self._talks.get(key) is entry:
+                del self._talks[key]
 
     def _longest_prefix(self, prompt: Prompt) -> tuple[Entry | None, int]:
         chain, common = _root(prompt), 0

@@ -62,6 +62,11 @@ class LiveDiagnosis:
         self._index.add(prompt, parent)
         return None if found is None else _finding(found[0], prompt, found[1])
 
+    @property
+    def kept_chars(self) -> int:
+        """Characters of the requests that are remembered."""
+        return self._index.kept_chars
+
     def _side_call(self, prompt: Prompt, match: Match) -> tuple[Entry, Judgement] | None:
         return side_call(prompt, self._index.recent(prompt.request.session), match.cached_chars)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 
 from .breaks import Break, Layer, Scope
 from .causes import Loss
-from .divergence import Divergence, common_length, common_units, first_divergence
+from .divergence import Divergence, common_length, common_units, first_difference, first_divergence
 from .errors import UnusableInput
 from .findings import Severity
 from .profiles import CacheProfile
@@ -56,8 +57,10 @@ class PairJudge:
         if switched:
             return switched
         if self.template is not None and current.request.shape is ApiShape.OPENAI_CHAT:
-            return self._rendered(previous, current, profile, place, scope)
-        return self._body(previous, current, profile, place, scope)
+            found = self._rendered(previous, current, profile, place, scope)
+        else:
+            found = self._body(previous, current, profile, place, scope)
+        return found or self._retokenised(previous, current, place)
 
     def _switched(self, previous: Prompt, current: Prompt, profile: CacheProfile) -> Judgement | None:
         verdict = parameters.ModelSwitch().judge(previous, current) or parameters.CacheKeyUnstable().judge(
@@ -150,8 +153,8 @@ class PairJudge:
     def _tokens(self, previous: Prompt, current: Prompt) -> Judgement | None:
         was, now = token_ids(previous.request.body), token_ids(current.request.body)
         verdict = DuplicateBos().judge(was, now, self.bos_token_id)
-        full = was + (previous.request.response_token_ids or [])
-        at = next((i for i, (a, b) in enumerate(zip(full, now, strict=False)) if a != b), None)
+        full = [*was, *(previous.request.response_token_ids or ())]
+        at = first_difference(full, now)
         if at is None:
             return None
         verdict = verdict or RetokenisationDrift().judge(previous, current, at, self.decode)
@@ -160,6 +163,19 @@ class PairJudge:
         key = "prompt_token_ids" if "prompt_token_ids" in current.request.body else "input_ids"
         char = common_length(str(full[at]), str(now[at]))
         return Judgement(verdict, f"{key}[{at}]", char, Loss(max(0, min(len(full), len(now)) - at), len(now)))
+
+    def _retokenised(self, previous: Prompt, current: Prompt, place: Divergence | None) -> Judgement | None:
+        """What was said is the same and the model was given other tokens."""
+        was, now = previous.request.rendered_token_ids, current.request.rendered_token_ids
+        if was is None or now is None or place is not None:
+            return None
+        full, now = array("i", was), array("i", now)
+        full.extend(previous.request.response_token_ids or ())
+        at = first_difference(full, now)
+        verdict = None if at is None else RetokenisationDrift().judge_rendered(full[at:], now[at:], self.decode)
+        if at is None or verdict is None:
+            return None
+        return Judgement(verdict, f"rendered_token_ids[{at}]", None, Loss(min(len(full), len(now)) - at, len(now)))
 
 
 def judge_text(brk: Break) -> Judgement | None:

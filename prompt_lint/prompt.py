@@ -16,6 +16,8 @@ CHARS_PER_TOKEN = 4
 _TEXT_CHUNK = 512
 _MOST_COUNTED = 400_000
 _LONG_UNIT = 2000
+_SINGLE_TOKENS = 64
+_TOKEN_RUN = 64
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -369,14 +371,19 @@ def _text_units(path: str, text: str) -> Iterator[Unit]:
 
 
 def _token_units(body: Json) -> Iterator[Unit]:
+    """The first tokens one by one, then runs. Where these are cut depends on the tokens alone, as in ``_pieces``."""
     ids = token_ids(body)
     path = "prompt_token_ids" if "prompt_token_ids" in body else "input_ids"
-    for i, token in enumerate(ids):
-        yield Unit(
-            Section.MESSAGES,
-            f"{path}[{i}]",
-            "token",
-            token,
-            token if isinstance(token, int) else hash(str(token)),
-            len(str(token)),
-        )
+    for i, token in enumerate(ids[:_SINGLE_TOKENS]):
+        yield _token_unit(f"{path}[{i}]", token, token if isinstance(token, int) else hash(str(token)))
+    start = _SINGLE_TOKENS
+    for i, token in enumerate(ids[_SINGLE_TOKENS:], _SINGLE_TOKENS + 1):
+        is_border = isinstance(token, int) and token % _TOKEN_RUN == 0
+        if is_border or i - start == 4 * _TOKEN_RUN or i == len(ids):
+            run = " ".join(map(str, ids[start:i]))
+            yield _token_unit(f"{path}[{start}]", run, hash(run))
+            start = i
+
+
+def _token_unit(path: str, value: Any, digest: int) -> Unit:
+    return Unit(Section.MESSAGES, path, "token", value, digest, len(str(value)))

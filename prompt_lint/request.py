@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +34,10 @@ class Usage:
 
 @dataclass(slots=True)
 class Request:
-    """One request as recorded. `index` counts requests of the input from 0; `timestamp` is in seconds."""
+    """One request as recorded. `index` counts requests of the input from 0; `timestamp` is in seconds.
+
+    `rendered_token_ids`: what the model was given, where a server that knows it tells.
+    """
 
     body: Json
     shape: ApiShape
@@ -46,7 +50,8 @@ class Request:
     provider: str | None = None
     usage: Usage | None = None
     response_text: str | None = None
-    response_token_ids: list[int] | None = None
+    response_token_ids: Sequence[int] | None = None
+    rendered_token_ids: Sequence[int] | None = None
     ttft_ms: float | None = None
     latency_ms: float | None = None
     replica: str | None = None

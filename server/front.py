@@ -91,6 +91,7 @@ async def start_front(
         export_key=Path(config.sessions.export_key) if config.sessions.export_key else None,
     )
     stack.push_async_callback(manager.aclose)
+    await manager.care.recall()
     manager.care.idle.start(_LOOK_FOR_IDLE_EVERY_S)
     ready = partial(readiness, engine, check_admission, lambda: store.failure)
     batches = await _open_batches(config, stack)

@@ -191,9 +191,14 @@ def require_hint(hint: Hint) -> None:
             pass
 
 
+def is_tool_name(name: str) -> bool:
+    """Whether latencies are kept under ``name``."""
+    return 0 < len(name) <= 200 and name.isprintable()
+
+
 def _require_tool_wait(hint: ToolWait) -> None:
     where = "hint.tool_wait"
-    if not hint.tool or len(hint.tool) > 200 or not hint.tool.isprintable():
+    if not is_tool_name(hint.tool):
         raise RequestError("the tool has no usable name", field=f"{where}.tool", remedy="1 to 200 printable characters")
     if hint.p50_s is not None:
         _require_seconds(hint.p50_s, f"{where}.p50_seconds", least=0.0)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import bisect
+import sys
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from ..findings import Severity
 from ..prompt import Prompt, token_ids
 from .base import Verdict
 
+_COMPARED = 256
 Decoder = Callable[[list[int]], str | None]
 
 
@@ -43,34 +46,46 @@ class RetokenisationDrift:
 
     def judge(self, previous: Prompt, current: Prompt, at: int, decode: Decoder) -> Verdict | None:
         """A verdict when the tokens differ and what they spell does not."""
-        was = token_ids(previous.request.body) + (previous.request.response_token_ids or [])
-        now = token_ids(current.request.body)
-        same = self._same_text(was[at:], now[at:], decode)
+        was = [*token_ids(previous.request.body), *(previous.request.response_token_ids or ())]
+        same = _same_text(was[at:], token_ids(current.request.body)[at:], decode)
         in_response = at >= len(token_ids(previous.request.body))
-        if same or (same is None and in_response and self._texts_agree(previous, current)):
-            return Verdict(
-                self.code,
-                "generated tokens differ from the tokens of the same text",
-                cap=Severity.INFO,
-                needs_loss=False,
-            )
+        if same or (same is None and in_response and _texts_agree(previous, current)):
+            return _drift()
         return None
 
-    @staticmethod
-    def _same_text(was: list[int], now: list[int], decode: Decoder) -> bool | None:
-        """True or false where the vocabulary is known, None where it is not."""
-        first = decode(was)
-        if first is None:
-            return None
-        for end in range(1, len(now) + 1):
-            second = decode(now[:end])
-            if second is None:
-                return None
-            if len(second) >= len(first):
-                return second == first
-        return False
+    def judge_rendered(self, was: Sequence[int], now: Sequence[int], decode: Decoder) -> Verdict | None:
+        """The same of what follows the place where two rendered prompts part."""
+        return _drift() if _same_text(was, now, decode) else None
 
-    @staticmethod
-    def _texts_agree(previous: Prompt, current: Prompt) -> bool:
-        was, now = (str(p.request.body.get("text") or "") for p in (previous, current))
-        return bool(was) and now.startswith(was)
+
+def _drift() -> Verdict:
+    message = "generated tokens differ from the tokens of the same text"
+    return Verdict(RetokenisationDrift.code, message, cap=Severity.INFO, needs_loss=False)
+
+
+def _same_text(was: Sequence[int], now: Sequence[int], decode: Decoder) -> bool | None:
+    """Whether what ``was`` begins with is also what ``now`` spells; None where the vocabulary is not known.
+
+    Texts that agree for ``_COMPARED`` tokens after their tokens part have been tokenised twice.
+    """
+    first = decode(list(was[:_COMPARED]))
+    if first is None:
+        return None
+    is_cut = len(was) > _COMPARED
+    first = first.rstrip("\ufffd") if is_cut else first  # half a character, where it was cut
+    end = bisect.bisect_left(range(len(now)), len(first), key=lambda end: _length(list(now[:end]), decode))
+    second = decode(list(now[:end]))
+    if second is None:
+        return None
+    return second.startswith(first) if is_cut else second == first
+
+
+def _length(ids: list[int], decode: Decoder) -> int:
+    """Characters of some tokens; those of unknown ones never end."""
+    text = decode(ids)
+    return sys.maxsize if text is None else len(text)
+
+
+def _texts_agree(previous: Prompt, current: Prompt) -> bool:
+    was, now = (str(p.request.body.get("text") or "") for p in (previous, current))
+    return bool(was) and now.startswith(was)

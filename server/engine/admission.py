@@ -2,6 +2,8 @@
 
 Each class has a queue of its own, so batch work never takes an interactive turn's place. A full one still takes a
 turn of a tenant that has none in it, an eighth more in all: a tenant with many turns does not shut the others out.
+Whoever would wait too long for an interactive turn is told at once, and when to come again: what is admitted under any
+load is answered within a bounded time, and nothing is computed for those who have given up.
 """
 
 from __future__ import annotations
@@ -20,9 +22,11 @@ EXTRA_PART = 8  # of a queue: one part more for tenants that have no turn in it
 class TurnAdmission:
     """Counts open turns, running or waiting, by class and tenant."""
 
-    def __init__(self, max_open: int, max_sequences: int) -> None:
-        """``max_open``: turns of a class; ``max_sequences``: turns that run at once."""
+    def __init__(self, max_open: int, max_sequences: int, max_queue_s: float = 0.0) -> None:
+        """``max_open``: turns of a class; ``max_sequences``: turns that run at once; ``max_queue_s``: how long an
+        interactive turn may be expected to wait, 0: any time."""
         self._max_open = max_open
+        self._max_queue_s = max_queue_s
         self._max_sequences = max_sequences
         self._open: dict[Priority, collections.Counter[str]] = {each: collections.Counter() for each in Priority}
         self._num_open = dict.fromkeys(Priority, 0)
@@ -31,8 +35,9 @@ class TurnAdmission:
         """Count ``turn`` in.
 
         Raises:
-            CapacityError: its class's queue is full; ``retry_after_s`` is when a place is expected.
+            CapacityError: its class's queue is full, or too long; ``retry_after_s`` is when a place is expected.
         """
+        self._require_short_queue(turn, stats)
         num_open, tenants = self._num_open[turn.priority], self._open[turn.priority]
         extra = 0 if tenants[turn.tenant] else self._max_open // EXTRA_PART
         if num_open >= self._max_open + extra:
@@ -45,6 +50,23 @@ class TurnAdmission:
         tenants[turn.tenant] += 1
         self._num_open[turn.priority] += 1
 
+    def _require_short_queue(self, turn: SubmitTurn, stats: EngineStats) -> None:
+        """A tenant's first turn does not stand behind the others' (their shares are fair): it is always taken."""
+        if (
+            not self._max_queue_s
+            or turn.priority is not Priority.INTERACTIVE
+            or not self._open[turn.priority][turn.tenant]
+        ):
+            return
+        seconds = expected_wait_s(self._num_open[turn.priority], stats, self._max_sequences)
+        if seconds > self._max_queue_s:
+            retry_s = min(max(seconds - self._max_queue_s, LEAST_RETRY_S), MOST_RETRY_S)
+            raise CapacityError(
+                f"the queue is too long: a turn would wait {seconds:.0f} s, and {self._max_queue_s:g} s is the most",
+                remedy=f"try again in {retry_s:.0f} s or later",
+                retry_after_s=retry_s,
+            )
+
     def leave(self, turn: SubmitTurn) -> None:
         """Count ``turn`` out: it has ended."""
         tenants = self._open[turn.priority]
@@ -52,6 +74,19 @@ class TurnAdmission:
         tenants[turn.tenant] -= 1
         if not tenants[turn.tenant]:
             del tenants[turn.tenant]
+
+
+def expected_wait_s(num_open: int, stats: EngineStats, max_sequences: int) -> float:
+    """How long one more interactive turn would wait behind ``num_open``, as the last turns went.
+
+    Places come free once a mean turn's seconds, all of them; prompts that wait are computed at the speed of prefill.
+    """
+    waiting = max(0, num_open + 1 - max_sequences)
+    if not waiting:
+        return 0.0
+    tokens = stats.queues[Priority.INTERACTIVE].waiting_tokens if stats.queues else 0
+    compute_s = tokens / stats.prefill_tokens_per_s if stats.prefill_tokens_per_s else 0.0
+    return max(waiting * stats.turn_s / max_sequences, compute_s)
 
 
 def retry_after_s(priority: Priority, stats: EngineStats, max_sequences: int) -> float:

@@ -21,7 +21,8 @@ from ..model.causal_lm import CausalLM
 from .kv_cache import KVCache
 
 PREFILL_SHAPES = ((16, 0), (16, 0), (128, 0), (64, 256))  # new tokens, context; the first warms up
-LOAD_BLOCKS = (1, 8)
+LOAD_BLOCKS = (1, 8, 32)
+MOST_LOAD_BYTES = 32 * 2**20  # of the larger loads: those of large blocks are few
 LOAD_DEADLINE_S = 1.0
 
 
@@ -31,10 +32,11 @@ def measure(model: CausalLM, kv_cache: KVCache, tiers: LowerTiers) -> Calibratio
     The shared tier may not be connected yet, and others would see such blocks: its first load is its measurement.
     """
     block_bytes = kv_cache.layout.block_bytes
-    loads = {tier: load_samples(tiers[tier], block_bytes, LOAD_BLOCKS) for tier in tiers.local}
+    counts = [count for count in LOAD_BLOCKS if count <= 8 or count * block_bytes <= MOST_LOAD_BYTES]
+    loads = {tier: load_samples(tiers[tier], block_bytes, counts) for tier in tiers.local}
     cached_disk = loads.get(Tier.DISK, [])  # what was written just now is in the system's page cache still
     if tiers.disk is not None:
-        loads[Tier.DISK] = load_samples(tiers.disk, block_bytes, LOAD_BLOCKS, tiers.disk.leave_page_cache)
+        loads[Tier.DISK] = load_samples(tiers.disk, block_bytes, counts, tiers.disk.leave_page_cache)
     prefills = prefill_samples(model, kv_cache, PREFILL_SHAPES)
     return calibrate(prefills, {tier: samples for tier, samples in loads.items() if samples}, cached_disk)
 
@@ -52,7 +54,7 @@ def prefill_samples(model: CausalLM, kv_cache: KVCache, shapes: Sequence[tuple[i
         batch = AttentionBatch.build([table], [context + num_tokens], [num_tokens], block_size, device)
         token_ids = torch.zeros(num_tokens, dtype=torch.int64, device=device)
         started = time.perf_counter()
-        model.forward(token_ids, batch, kv_cache.pool)
+        model.forward(token_ids, batch, kv_cache.pool)[-1:].cpu()  # on a GPU: when it is done
         samples.append(PrefillSample(num_tokens, context, time.perf_counter() - started))
     return samples[1:] or samples
 

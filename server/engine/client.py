@@ -108,7 +108,7 @@ class EngineClient:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._child: EngineChild | None = None
         self._limits = TenantLimits(limits or LimitsConfig(), time.monotonic)
-        self._admission = TurnAdmission(config.max_waiting, config.max_sequences)
+        self._admission = TurnAdmission(config.max_waiting, config.max_sequences, config.max_queue_s)
         self._turns: dict[str, _InHand] = {}
         self._failed_step: StepFailed | None = None
         self.quarantine = Quarantine(time.monotonic)

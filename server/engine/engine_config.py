@@ -86,6 +86,12 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     max_waiting: Annotated[
         int, Meta(ge=1, description="turns of each priority class running or waiting, at most; more are refused")
     ] = 1024
+    max_queue_s: Annotated[
+        float,
+        Meta(
+            ge=0, description="an interactive turn that would wait longer than so many seconds is refused; 0: any time"
+        ),
+    ] = 120.0
     background_patience_s: Annotated[
         float, Meta(ge=0, description="a background turn that waited so long counts as interactive; 0: never")
     ] = 30.0
@@ -133,6 +139,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             ("max_batch_tokens", 1),
             ("max_prefill_tokens_while_decoding", 0),
             ("max_stall_ms", 0),
+            ("max_queue_s", 0),
             ("background_patience_s", 0),
             ("batch_patience_s", 0),
             ("max_sequences", 1),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -20,7 +20,7 @@ from ..engine.messages import AdmittedTurn, SubmitTurn, TurnUsage
 from ..engine.turn_watch import TurnWatch
 from .config import ObserveConfig
 from .kv_events import KvEventLog
-from .miss_explainer import MissExplainer, Question
+from .miss_explainer import MAX_WAITING, MissExplainer, Question
 from .miss_log import LEAST_TOKENS, LoggedMiss, MissLog, miss_of_cause, miss_of_finding
 from .reuse_counts import ReuseTable
 from .timeline import Timelines
@@ -59,6 +59,16 @@ class _EndedTurn:
     miss: Miss | None
 
 
+@dataclass(frozen=True, slots=True)
+class _LateTurn:
+    """A turn that ended without an explanation, which may still come."""
+
+    question: Question
+    conversation: str
+    usage: TurnUsage
+    ended_at: float
+
+
 @dataclass(slots=True)
 class _Clocks:
     wall: Callable[[], float] = field(default=time.time)
@@ -88,12 +98,13 @@ class Observatory:
         self.reuse = ReuseTable(clock)
         self.times = TurnTimes()
         self.timelines = Timelines()
-        self.misses = MissLog()
+        self._misses = MissLog()
         self.kv_events = KvEventLog(self.timelines.moved)
         self.explainer = MissExplainer(reading)
         self.trace_log = trace_log
         self._sinks: list[RecordSink] = [sink for sink in (trace_log, spans) if sink is not None]
         self.num_late = 0  # turns that ended before they were explained
+        self._late: deque[_LateTurn] = deque(maxlen=MAX_WAITING)
         self.num_events = 0  # changes whenever something was noted
         self._open: dict[str, _OpenTurn] = {}
         self._ended: OrderedDict[str, _EndedTurn] = OrderedDict()
@@ -113,6 +124,16 @@ class Observatory:
         return self._clocks.wall()
 
     @property
+    def misses(self) -> MissLog:
+        """The explained misses, those included that were explained when their turns were over."""
+        while self._late and self._late[0].question.done.is_set():
+            late = self._late.popleft()
+            miss = self._judged(late.question, late.usage)
+            if miss is not None:
+                self._log(late.question, late.conversation, late.usage, miss, late.ended_at)
+        return self._misses
+
+    @property
     def num_open(self) -> int:
         """Turns that run now."""
         return len(self._open)
@@ -121,11 +142,10 @@ class Observatory:
 
     def asked(self, turn: SubmitTurn, conversation: str, lineage: str, content: Callable[[], dict[str, Any]]) -> None:
         """See ``TurnObserver``."""
-        question = Question(turn.turn_id, turn.tenant, lineage or None, content)
+        now = self._clocks.wall()
+        question = Question(turn.turn_id, turn.tenant, lineage or None, content, turn.token_ids, now)
         asked = self.explainer.ask(question)
-        self._open[turn.turn_id] = _OpenTurn(
-            turn, conversation, self._clocks.wall(), content, question if asked else None
-        )
+        self._open[turn.turn_id] = _OpenTurn(turn, conversation, now, content, question if asked else None)
 
     def miss_of(self, turn_id: str) -> Miss | None:
         """See ``TurnObserver``."""
@@ -170,6 +190,8 @@ class Observatory:
         open_turn = self._open.pop(turn.turn_id)
         if watch.usage is not None:
             open_turn.miss = self._miss(open_turn, watch.usage)
+        if open_turn.question is not None:
+            self.explainer.answered(open_turn.question, watch.output_token_ids)
         self._ended[turn.turn_id] = _EndedTurn(turn.tenant, open_turn.conversation, open_turn.miss)
         if len(self._ended) > MAX_ENDED:
             self._ended.popitem(last=False)
@@ -195,21 +217,21 @@ class Observatory:
 
     def _miss(self, open_turn: _OpenTurn, usage: TurnUsage) -> Miss | None:
         """What prompt-lint found or what the engine says, whichever cost more."""
-        found = self._found(open_turn, usage)
-        caused = miss_of_cause(usage)
+        found, caused, question = None, miss_of_cause(usage), open_turn.question
+        if question is not None and question.done.is_set():
+            found = self._judged(question, usage)
+        elif question is not None:
+            self.num_late += 1
+            if caused is None:
+                self._late.append(_LateTurn(question, open_turn.conversation, usage, self._clocks.wall()))
         both = [miss for miss in (found, caused) if miss is not None]
         miss = max(both, key=lambda miss: miss.lost_tokens, default=None)
         if miss is not None:
-            self._log(open_turn, usage, miss)
+            self._log(open_turn.turn, open_turn.conversation, usage, miss, self._clocks.wall())
         return miss
 
-    def _found(self, open_turn: _OpenTurn, usage: TurnUsage) -> Miss | None:
-        question = open_turn.question
-        if question is None:
-            return None
-        if not question.done.is_set():
-            self.num_late += 1
-            return None
+    def _judged(self, question: Question, usage: TurnUsage) -> Miss | None:
+        """The explanation, if the turn really computed what it predicts."""
         if question.finding is None:
             return None
         computed = usage.prompt_tokens - usage.tokens_by_source.cached
@@ -217,13 +239,13 @@ class Observatory:
             return None  # the server has made good for it: another request's KV, or the conversation's exact tokens
         return miss_of_finding(question.finding, usage, show_text=self.config.miss_text == "on")
 
-    def _log(self, open_turn: _OpenTurn, usage: TurnUsage, miss: Miss) -> None:
-        self.misses.add(
+    def _log(self, turn: SubmitTurn | Question, conversation: str, usage: TurnUsage, miss: Miss, at: float) -> None:
+        self._misses.add(
             LoggedMiss(
-                at=self._clocks.wall(),
-                tenant=open_turn.turn.tenant,
-                session=open_turn.conversation,
-                turn_id=open_turn.turn.turn_id,
+                at=at,
+                tenant=turn.tenant,
+                session=conversation,
+                turn_id=turn.turn_id,
                 model=self.model,
                 prompt_tokens=usage.prompt_tokens,
                 cached_tokens=usage.tokens_by_source.cached,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from operator import sub
 from typing import Generic, TypeVar
 
 import msgspec
@@ -13,10 +15,11 @@ from ..engine.messages import AdmittedTurn, MissedTokens, TokensBySource
 
 WINDOWS_S = {"1m": 60.0, "5m": 300.0, "1h": 3600.0}
 SLOT_S = 5.0
-_TENANT_SLOT_S = 20.0  # there are many of them
+_COARSE_SLOT_S = 20.0  # of tenants, models and sessions: there are many of them
 HISTORY_SLOTS = 60  # that charts show
 MAX_TENANTS = 256
 MAX_SESSIONS = 10_000
+MAX_WINDOWED_SESSIONS = 2_000  # those that ran last have windows too, not only the sum since the start
 _Counted = TypeVar("_Counted")
 
 
@@ -47,6 +50,8 @@ NOTHING = ReuseCounts()
 _PLAIN = ("turns", "prompt_tokens", "cached_tokens", "reusable_tokens")
 _SOURCES = TokensBySource.__struct_fields__
 _CAUSES = MissedTokens.__struct_fields__
+Parts = list[tuple[int, int]]  # place in a sum, what is added there
+_NUMBERS = len(_PLAIN) + len(_SOURCES) + len(_CAUSES)
 
 
 def counts_of(turn: AdmittedTurn) -> ReuseCounts:
@@ -79,7 +84,11 @@ class WindowedCounts:
 
     def add(self, counts: ReuseCounts, now: float) -> None:
         """Count what happened at ``now``, which never goes back."""
-        fresh, number = _Sum.of(counts), int(now // self._slot_s)
+        self.add_parts(parts_of(counts), now)
+
+    def add_parts(self, fresh: Parts, now: float) -> None:
+        """The same of counts that are added to several sums."""
+        number = int(now // self._slot_s)
         self._start.add(fresh)
         _, hour = self._windows["1h"]
         if not hour or hour[-1][0] != number:
@@ -110,29 +119,27 @@ class WindowedCounts:
                 total.subtract(slots.popleft()[1])
 
 
+def parts_of(counts: ReuseCounts) -> Parts:
+    """What is not 0 in some counts; most of a turn's are."""
+    groups = ((counts, _PLAIN), (counts.by_source, _SOURCES), (counts.missed, _CAUSES))
+    values = [getattr(group, name) for group, names in groups for name in names]
+    return [(place, value) for place, value in enumerate(values) if value]
+
+
 class _Sum:
-    """Counts that are added to in place."""
+    """Counts that are added to in place, in 200 bytes."""
 
     __slots__ = ("_values",)
 
     def __init__(self) -> None:
-        self._values = [0] * (len(_PLAIN) + len(_SOURCES) + len(_CAUSES))
+        self._values = array("q", bytes(8 * _NUMBERS))
 
-    @classmethod
-    def of(cls, counts: ReuseCounts) -> _Sum:
-        made = cls()
-        made._values = [
-            *(getattr(counts, name) for name in _PLAIN),
-            *(getattr(counts.by_source, name) for name in _SOURCES),
-            *(getattr(counts.missed, name) for name in _CAUSES),
-        ]
-        return made
-
-    def add(self, other: _Sum) -> None:
-        self._values = [mine + theirs for mine, theirs in zip(self._values, other._values, strict=True)]
+    def add(self, parts: Parts) -> None:
+        for place, value in parts:
+            self._values[place] += value
 
     def subtract(self, other: _Sum) -> None:
-        self._values = [mine - theirs for mine, theirs in zip(self._values, other._values, strict=True)]
+        self._values = array("q", map(sub, self._values, other._values))
 
     def counts(self) -> ReuseCounts:
         values = iter(self._values)
@@ -144,11 +151,14 @@ class _Sum:
 
 
 class LatestByName(Generic[_Counted]):
-    """A bounded table: what was used least recently makes room, and is counted."""
+    """A bounded table: what was used least recently makes room, and is counted. ``on_drop`` is told of it."""
 
-    def __init__(self, most: int, make: Callable[[], _Counted]) -> None:
+    def __init__(
+        self, most: int, make: Callable[[], _Counted], on_drop: Callable[[_Counted], None] | None = None
+    ) -> None:
         self._most = most
         self._make = make
+        self._on_drop = on_drop
         self._items: OrderedDict[str, _Counted] = OrderedDict()
         self.num_dropped = 0
 
@@ -158,8 +168,10 @@ class LatestByName(Generic[_Counted]):
             self._items[name] = self._make()
         self._items.move_to_end(name)
         if len(self._items) > self._most:
-            self._items.popitem(last=False)
+            _, dropped = self._items.popitem(last=False)
             self.num_dropped += 1
+            if self._on_drop is not None:
+                self._on_drop(dropped)
         return self._items[name]
 
     def __len__(self) -> int:
@@ -178,9 +190,20 @@ class LatestByName(Generic[_Counted]):
 class SessionCounts:
     """Counts of one session since the start, and whose it is."""
 
+    __slots__ = ("_sum", "tenant")
+
     def __init__(self) -> None:
         self.tenant = ""
-        self.counts = NOTHING
+        self._sum = _Sum()
+
+    @property
+    def counts(self) -> ReuseCounts:
+        """Of all its turns since the server's start."""
+        return self._sum.counts()
+
+    def add_parts(self, fresh: Parts) -> None:
+        """One more turn."""
+        self._sum.add(fresh)
 
 
 class ReuseTable:
@@ -189,17 +212,31 @@ class ReuseTable:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.total = WindowedCounts()
-        self.tenants = LatestByName(MAX_TENANTS, lambda: WindowedCounts(_TENANT_SLOT_S))
-        self.models = LatestByName(MAX_TENANTS, lambda: WindowedCounts(_TENANT_SLOT_S))
+        self.tenants = LatestByName(MAX_TENANTS, lambda: WindowedCounts(_COARSE_SLOT_S))
+        self.models = LatestByName(MAX_TENANTS, lambda: WindowedCounts(_COARSE_SLOT_S))
         self.sessions = LatestByName(MAX_SESSIONS, SessionCounts)
+        self._recent_sessions = LatestByName(MAX_WINDOWED_SESSIONS, lambda: WindowedCounts(_COARSE_SLOT_S))
 
     def add(self, turn: AdmittedTurn, tenant: str, session: str, model: str) -> None:
         """Count a turn that was admitted now. ``session`` empty: it is of none."""
-        counts, now = counts_of(turn), self._clock()
-        self.total.add(counts, now)
-        self.tenants[tenant].add(counts, now)
-        self.models[model].add(counts, now)
+        fresh, now = parts_of(counts_of(turn)), self._clock()
+        for windows in (self.total, self.tenants[tenant], self.models[model]):
+            windows.add_parts(fresh, now)
         if session:
             of_session = self.sessions[session]
             of_session.tenant = tenant
-            of_session.counts = of_session.counts.plus(counts)
+            of_session.add_parts(fresh)
+            self._recent_sessions[session].add_parts(fresh, now)
+
+    def latest_sessions(self, most: int, tenant: str | None = None) -> list[tuple[str, SessionCounts]]:
+        """The ``most`` sessions that ran last, the latest first; of one tenant alone where one is named."""
+        known = self.sessions.latest(most if tenant is None else len(self.sessions))
+        return [(name, of) for name, of in known if tenant in (None, of.tenant)][:most]
+
+    def session_windows(self, session: str) -> dict[str, ReuseCounts]:
+        """A session's counts by window. One that ran too long ago to be known has nothing in its windows."""
+        of_session, recent = self.sessions.get(session), self._recent_sessions.get(session)
+        if of_session is None:
+            return {}
+        windows = dict.fromkeys(WINDOWS_S, NOTHING) if recent is None else recent.windows(self._clock())
+        return {**windows, "start": of_session.counts}

@@ -79,13 +79,12 @@ def _phases(record: TurnRecord) -> list[tuple[str, float]]:
     usage = record.usage
     if usage is None:
         return []
-    phases = [
+    return [
         ("queue", usage.queue_s),
         ("load", usage.load_s),
         ("prefill", usage.prefill_s),
         ("decode", usage.decode_s),
     ]
-    return [(name, seconds) for name, seconds in phases if seconds > 0 or name in ("prefill", "decode")]
 
 
 def open_spans(endpoint: str, model: str, version: str) -> TurnSpans:

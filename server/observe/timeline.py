@@ -12,6 +12,8 @@ from .turn_record import TurnRecord
 
 MAX_SESSIONS = 2_000
 MAX_TURNS = 200  # of a session
+MAX_MARKS = 40_000  # of all sessions, half a kilobyte each: those that ran least lately are shortened
+KEPT_TURNS = 12  # of a session that is shortened
 
 
 class TurnMark(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +65,8 @@ class Timelines:
     """Alone keeps the lines. One asyncio loop uses it."""
 
     def __init__(self) -> None:
-        self.lines = LatestByName(MAX_SESSIONS, SessionLine)
+        self.lines = LatestByName(MAX_SESSIONS, SessionLine, self._forgotten)
+        self._num_marks = 0
 
     def started(self, conversation: str, tenant: str) -> None:
         """A turn of this conversation begins."""
@@ -92,7 +95,22 @@ class Timelines:
             line.cached_tokens += record.usage.tokens_by_source.cached
         if record.miss is not None:
             line.rule = record.miss.rule
+        self._num_marks += len(line.turns) < MAX_TURNS
         line.turns.append(_mark(record, gap_s=max(0.0, record.started_at - line.last_at) if line.turns else 0.0))
+        if self._num_marks > MAX_MARKS:
+            self._shorten()
+
+    def _shorten(self) -> None:
+        """Make room for a tenth more, from the lines that were used least recently."""
+        for _, line in reversed(self.lines.latest(len(self.lines))):
+            while len(line.turns) > KEPT_TURNS:
+                line.turns.popleft()
+                self._num_marks -= 1
+            if self._num_marks <= 0.9 * MAX_MARKS:
+                return
+
+    def _forgotten(self, line: SessionLine) -> None:
+        self._num_marks -= len(line.turns)
 
 
 def _mark(record: TurnRecord, gap_s: float) -> TurnMark:

@@ -139,6 +139,7 @@ def write_resumed(resumed: Resumed) -> pb.ResumeResponse:
         tokens_by_tier=_write_tiers(resumed.tokens_by_tier),
         tokens_to_compute=resumed.tokens_to_compute,
         seconds=resumed.seconds,
+        prefetching=resumed.prefetching,
     )
     return pb.ResumeResponse(session=write_session(resumed.session), estimate=estimate)
 
@@ -150,6 +151,7 @@ def read_resumed(message: pb.ResumeResponse) -> Resumed:
         tokens_by_tier=_read_tiers(estimate.tokens_by_tier),
         tokens_to_compute=estimate.tokens_to_compute,
         seconds=estimate.seconds,
+        prefetching=estimate.prefetching,
     )
 
 

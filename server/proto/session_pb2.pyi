@@ -2454,10 +2454,13 @@ class ResumeEstimate(_message.Message):
     TOKENS_BY_TIER_FIELD_NUMBER: _builtins.int
     TOKENS_TO_COMPUTE_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
+    PREFETCHING_FIELD_NUMBER: _builtins.int
     tokens_to_compute: _builtins.int
     """Tokens that will be computed: no tier has them, or computing is faster."""
     seconds: _builtins.float
     """For how long, from now, by what was measured on this machine."""
+    prefetching: _builtins.bool
+    """A load to the device has begun. If not, there is nothing to load, or no room that others do not need."""
     @_builtins.property
     def tokens_by_tier(self) -> Global___TokensByTier:
         """Where the tokens of its log are at the moment."""
@@ -2468,10 +2471,11 @@ class ResumeEstimate(_message.Message):
         tokens_by_tier: Global___TokensByTier | None = ...,
         tokens_to_compute: _builtins.int = ...,
         seconds: _builtins.float = ...,
+        prefetching: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["tokens_by_tier", b"tokens_by_tier"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["seconds", b"seconds", "tokens_by_tier", b"tokens_by_tier", "tokens_to_compute", b"tokens_to_compute"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["prefetching", b"prefetching", "seconds", b"seconds", "tokens_by_tier", b"tokens_by_tier", "tokens_to_compute", b"tokens_to_compute"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

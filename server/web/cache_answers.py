@@ -11,7 +11,7 @@ from ...sessions.cache.tree_view import TreeNode
 from ..engine.messages import EngineStats, MissedTokens, TierCounters, TokensBySource
 from ..observe.miss_log import LoggedMiss
 from ..observe.observatory import Observatory
-from ..observe.reuse_counts import ReuseCounts, WindowedCounts
+from ..observe.reuse_counts import ReuseCounts, ReuseTable, WindowedCounts
 
 Share = Annotated[float | None, Meta(description="of prompt_tokens; null before any prompt")]
 
@@ -33,11 +33,12 @@ class Reuse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionReuse(msgspec.Struct, frozen=True, kw_only=True):
-    """One session's, since the server's start."""
+    """One session's. ``reuse`` is that of ``windows.start``: since the server's start."""
 
     session: str
     tenant: str
     reuse: Reuse
+    windows: dict[str, Reuse]
 
 
 class HitRate(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +68,8 @@ class MissList(msgspec.Struct, frozen=True, kw_only=True):
     misses: list[dict[str, Any]]
     by_rule: dict[str, int]
     lost_tokens_by_kind: dict[str, int]
-    not_explained: Annotated[dict[str, int], Meta(description="turns, by why they were not")]
+    not_explained: Annotated[dict[str, int], Meta(description="turns whose answer could not say it, by why")]
+    waiting: Annotated[int, Meta(description="requests whose explanation is not made yet; their misses come later")] = 0
 
 
 class TreeTop(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,11 +126,7 @@ def hit_rate_of(seen: Observatory, stats: EngineStats, tenant: str | None, *, se
     counted = table.total if tenant is None else table.tenants.get(tenant) or WindowedCounts()
     windows = {name: reuse_of(counts) for name, counts in counted.windows(now).items()}
     start = windows["start"]
-    shown = [
-        SessionReuse(session=name, tenant=of.tenant, reuse=reuse_of(of.counts))
-        for name, of in table.sessions.latest(len(table.sessions) if tenant is not None else sessions)
-        if tenant in (None, of.tenant)
-    ]
+    shown = [_session_reuse(table, name, of.tenant) for name, of in table.latest_sessions(sessions, tenant)]
     return HitRate(
         prompt_tokens=start.prompt_tokens,
         cached_tokens=start.cached_tokens,
@@ -141,7 +139,7 @@ def hit_rate_of(seen: Observatory, stats: EngineStats, tenant: str | None, *, se
         windows=windows,
         tenants={name: _windows(counts, now) for name, counts in named if counts is not None},
         models={} if tenant is not None else {name: _windows(of, now) for name, of in table.models.latest(16)},
-        sessions=shown[:sessions],
+        sessions=shown,
     )
 
 
@@ -159,6 +157,7 @@ def misses_of(seen: Observatory, misses: list[LoggedMiss], *, counters: bool) ->
         }
         if counters
         else {},
+        waiting=explainer.num_waiting,
     )
 
 
@@ -186,6 +185,11 @@ def tier_state(counters: TierCounters, break_even: dict[str, int | None]) -> Tie
         events=counters.events,
         unavailable=counters.unavailable,
     )
+
+
+def _session_reuse(table: ReuseTable, name: str, tenant: str) -> SessionReuse:
+    windows = {window: reuse_of(counts) for window, counts in table.session_windows(name).items()}
+    return SessionReuse(session=name, tenant=tenant, reuse=windows["start"], windows=windows)
 
 
 def _windows(counts: WindowedCounts, now: float) -> dict[str, Reuse]:

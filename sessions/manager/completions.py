@@ -18,7 +18,7 @@ from ..session import EntryKind, NewEntry, Place, Session, tokens_in
 from ..store import Change, SessionStore
 from . import validation
 from .conversations import Conversations, Held, Names, Origin
-from .events import Happening, TurnStarted, failure_of
+from .events import Happening, Missed, TurnStarted, failure_of
 from .kv_care import KvCare
 from .ports import Clock
 from .replay import ConversationKeys, Key, RecordedCalls, ReplayMemory, client_key, place_key
@@ -281,6 +281,8 @@ class Completions:
             conversation=ConversationEnd(key=key, session_id=committed.session_id, place=committed.place),
         )
         self._publish(committed, finished)
+        if miss is not None:
+            self._publish(committed, Missed(miss=miss))
         return finished
 
     async def _prompt(self, request: CompletionRequest, keys: ConversationKeys, engine: EngineReady) -> _Prompt:

@@ -7,6 +7,7 @@ follows, and if the engine fails, the next turn computes what was lost.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -18,17 +19,19 @@ from ...server.engine.messages import EngineReady
 from ..cache.retention import Retention
 from ..cache.tiers import Lifetime
 from ..errors import EngineError, SessileError
-from ..keeping import Persistence, PersistencePolicy
+from ..keeping import Persistence, PersistencePolicy, is_tool_name
 from ..messages import Role
 from ..session import Session, SessionLog, SessionState
-from ..store import SessionStore
+from ..store import SessionStore, StoredLatency
 from .idle import IdleSessions
 from .ports import Clock, EngineCache, SteadyClock
 from .requests import MessagesInput, ToolResultInput, TurnInput
 from .shared_log import tokens_shared
-from .tool_latency import ToolLatencies
+from .tool_latency import LatencySketch, ToolLatencies
 
 logger = logging.getLogger(__name__)
+
+_LATENCIES = "/tool latencies"  # no session's id
 
 MAX_WAITS = 100_000  # sessions whose last turn's end is remembered
 
@@ -70,8 +73,11 @@ class KvCare:
         wait = self._waits.pop(session.session_id, None)
         if wait is not None:
             seconds = self._steady() - wait.since
-            for tool in _tools_answered(turn_input, wait.calls):
+            answered = _tools_answered(turn_input, wait.calls)
+            for tool in answered:
                 self.latencies.observe(session.tenant, tool, seconds)
+            if answered:
+                self._soon(_LATENCIES, self._keep_latencies)
 
     def persists_turns(self, session: Session | None) -> bool:
         """Whether a turn's KV is written to disk as soon as it ends. None: a turn of no session."""
@@ -162,9 +168,19 @@ class KvCare:
         while self._last:
             await asyncio.wait(set(self._last.values()))
 
+    async def recall(self) -> None:
+        """Know how long tools took before this start. For the time before the first turn."""
+        for stored in await self._store.tool_latencies():
+            try:
+                self.latencies.recall(stored.tenant, stored.tool, LatencySketch.from_bytes(stored.sketch))
+            except msgspec.DecodeError as error:
+                logger.warning("what was known of a tool's latency cannot be read: %s", error)
+
     async def aclose(self) -> None:
-        """Tell nothing more."""
+        """Tell nothing more, and keep what was learnt."""
         await self.idle.aclose()
+        with contextlib.suppress(SessileError):  # a store that fails has said so to the turns
+            await self._keep_latencies()
         tasks = set(self._last.values())
         for task in tasks:
             task.cancel()
@@ -197,6 +213,19 @@ class KvCare:
     def _forget(self, session_id: str, done: asyncio.Task[None]) -> None:
         if self._last.get(session_id) is done:
             del self._last[session_id]
+
+    async def _keep_latencies(self) -> None:
+        """Write what was observed of tools since the last time; what one write fails to keep, the tool's next one
+        does."""
+        changed = self.latencies.take_changed()
+        if changed:
+            now = self._clock()
+            await self._store.keep_tool_latencies(
+                [
+                    StoredLatency(tenant=tenant, tool=tool, sketch=sketch, used_at=now)
+                    for (tenant, tool), sketch in changed.items()
+                ]
+            )
 
     async def _retain(self, session: Session, token_ids: Sequence[int], retention: Retention) -> None:
         path = RetainPath(
@@ -249,4 +278,4 @@ def _tools_answered(turn_input: TurnInput | None, calls: Mapping[str, str]) -> l
             found = [message.name or calls.get(message.tool_call_id or "") for message in results]
         case _:
             found = []
-    return list(dict.fromkeys(name for name in found if name))
+    return list(dict.fromkeys(name for name in found if name and is_tool_name(name)))

@@ -118,7 +118,7 @@ class KvRequests:
             return answers.answer_again(stored, request, Resumed)
         session.require_version(request.expected_version)
         token_ids = await self._token_ids(session)
-        tiers, to_compute, seconds = TokensByTier(), 0, 0.0
+        tiers, to_compute, seconds, prefetching = TokensByTier(), 0, 0.0, False
         if token_ids:
             path = ResumePath(
                 token_ids=token_ids,
@@ -129,12 +129,14 @@ class KvRequests:
             estimate = await self._engine.resume(path)
             tiers = tokens_by_tier(estimate.tokens_by_tier)
             to_compute, seconds = estimate.tokens_to_compute, estimate.seconds
+            prefetching = estimate.prefetching
         busy = self._running.is_busy(session.session_id)
         answer = Resumed(
             session=view_of(_marked(session, suspended=False), self._care.policy, busy=busy),
             tokens_by_tier=tiers,
             tokens_to_compute=to_compute,
             seconds=seconds,
+            prefetching=prefetching,
         )
         return await self._keep(request, _suspending(suspended=False), answer)
 

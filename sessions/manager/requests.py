@@ -247,12 +247,14 @@ class Suspended(msgspec.Struct, frozen=True, kw_only=True):
 
 class Resumed(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a resume: what the next turn can expect. ``tokens_by_tier``: where the log's tokens would come from
-    at this moment; ``seconds``: of loading and computing, from now."""
+    at this moment; ``seconds``: of loading and computing, from now. ``prefetching``: a load to the device has begun;
+    where it has not, there is nothing to load, or no room that others do not need."""
 
     session: SessionView
     tokens_by_tier: TokensByTier
     tokens_to_compute: int
     seconds: float
+    prefetching: bool = False
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from .conversations import StoredConversation, StoredResponse
 from .database import Change, DuplicateRequest, KeepingChange
 from .rows import StoredAnswer
 from .store import SessionStore
+from .tool_latencies import StoredLatency
 
 __all__ = [
     "Change",
@@ -14,5 +15,6 @@ __all__ = [
     "SessionStore",
     "StoredAnswer",
     "StoredConversation",
+    "StoredLatency",
     "StoredResponse",
 ]

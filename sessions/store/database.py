@@ -14,13 +14,14 @@ from sqlite_utils import Database
 from ..errors import CapacityError, StoreError, StoreUnavailable
 from ..keeping import NOTHING_SAID, Keeping
 from ..session import Head, LogPart, NewEntry, Place, Session, SessionLog, SessionState, tokens_in, turns_in
-from . import conversations, rows
+from . import conversations, rows, tool_latencies
 from .conversations import StoredConversation, StoredResponse
 from .failures import found_damage, store_errors
 from .files import OpenFiles
 from .health import StoreHealth
 from .rows import StoredAnswer, damaged
 from .schema import SCHEMA_VERSION, migrate
+from .tool_latencies import StoredLatency
 
 # Larger files are checked row by row as they are read. The table of sessions is always checked with its indexes: an
 # index that lost a row would make its session disappear without an error.
@@ -438,9 +439,19 @@ class SessionDatabase:
         with self._transaction():
             return conversations.delete_response(self._database, tenant, response_id)
 
+    def write_tool_latencies(self, latencies: Sequence[StoredLatency]) -> None:
+        """Keep how long tools took, in the place of what was kept of the same ones."""
+        with self._transaction():
+            tool_latencies.write(self._database, latencies)
+
+    def tool_latencies(self) -> list[StoredLatency]:
+        """How long tools took, the one that was used longest ago first."""
+        with store_errors(self._path):
+            return tool_latencies.read(self._database)
+
     def prune(self, before: float, now: float) -> int:
         """Forget sessions closed, answers given and conversations used before that time, responses whose time is over
-        ``now``, and all entries that nothing reaches.
+        ``now``, latencies beyond their bound, and all entries that nothing reaches.
 
         Returns the number of entries deleted.
         """
@@ -458,6 +469,7 @@ class SessionDatabase:
             self._database.table("sessions").delete_where(closed, parameters)
             self._database.table("answers").delete_where("created_at < ?", [before])
             conversations.prune(self._database, before, now)
+            tool_latencies.prune(self._database)
             self._database.execute(
                 "DELETE FROM session_clients WHERE session_id NOT IN (SELECT session_id FROM sessions)"
             )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from sqlite_utils import Database, Migrations
 
 from ..errors import StoreError
+from . import tool_latencies
 from .conversations import create_client_table, create_tables
 from .rows import damaged
 
@@ -112,12 +113,18 @@ def _m005_clients(database: Database) -> None:
     create_client_table(database)
 
 
+def _m006_tool_latencies(database: Database) -> None:
+    """How long tools took."""
+    tool_latencies.create_table(database)
+
+
 _STEPS = (
     ("m001_sessions_and_entries", _m001_sessions_and_entries),
     ("m002_keepings", _m002_keepings),
     ("m003_conversations", _m003_conversations),
     ("m004_accounts", _m004_accounts),
     ("m005_clients", _m005_clients),
+    ("m006_tool_latencies", _m006_tool_latencies),
 )
 SCHEMA_VERSION = len(_STEPS)
 

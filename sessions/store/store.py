@@ -17,6 +17,7 @@ from .files import DATABASE_NAME, create_database
 from .lock import DataFolderLock
 from .rows import StoredAnswer
 from .threads import DatabaseThread, GroupCommit, log_failure, to_the_end
+from .tool_latencies import StoredLatency
 
 
 class SessionStore:
@@ -150,6 +151,14 @@ class SessionStore:
     async def delete_response(self, tenant: str, response_id: str) -> bool:
         """Forget a response; whether there was one."""
         return await to_the_end(self._writer.submit(lambda database: database.delete_response(tenant, response_id)))
+
+    async def keep_tool_latencies(self, latencies: Sequence[StoredLatency]) -> None:
+        """Keep how long tools took, in the place of what was kept of the same ones."""
+        await to_the_end(self._writer.submit(lambda database: database.write_tool_latencies(latencies)))
+
+    async def tool_latencies(self) -> list[StoredLatency]:
+        """How long tools took, the one that was used longest ago first; bounded."""
+        return await asyncio.wrap_future(self._reader.submit(lambda database: database.tool_latencies()))
 
     async def prune(self, before: float, now: float = 0.0) -> int:
         """Forget sessions closed, answers given and conversations used before that time, responses whose time is over

@@ -10,14 +10,16 @@ import signal
 from pathlib import Path
 
 import pytest
+from byte_text import write_byte_tokenizer
 from server_process import ServerProcess
+from tiny_llama import SMALL, make_tiny_llama
 
 from sessile.server.client import AsyncSessionClient, RetryPolicy, SamplingParams, TurnFinished
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 PATIENT = RetryPolicy(max_attempts=1000, longest_delay_s=0.5)
-GREEDY = SamplingParams(temperature=0.0, max_tokens=8)
+GREEDY = SamplingParams(temperature=0.0, max_tokens=48, ignore_eos=True)
 KILLS = 20
 SERVER_KILLS = (5, 11, 17)  # of these, the whole server; the others end the engine alone
 SYSTEM = "You keep the books of a small port. " + " ".join(
@@ -39,7 +41,7 @@ async def play(server: ServerProcess, rng: random.Random | None) -> list[tuple[t
             running = session.generate(messages=question(number), sampling=GREEDY)
             waiting = asyncio.create_task(running.wait())
             if rng is not None and number:
-                await asyncio.sleep(rng.uniform(0, 0.4))
+                await asyncio.sleep(rng.uniform(0, 0.3))
                 await kill(server, number)
             end = await waiting
             turns.append((running.token_ids, end))
@@ -62,9 +64,11 @@ async def test_the_next_turn_is_the_same_and_the_session_comes_from_disk(tmp_pat
     """LMCache #562, #1175, #1788, #2136: KV on SSD was written again after each restart."""
     seed = random.randrange(10**6)
     print(f"seed {seed}")
-    with ServerProcess(tmp_path / "calm", *MEMORY) as server:
+    model = make_tiny_llama(tmp_path / "model", SMALL, max_position=8192)
+    write_byte_tokenizer(model)
+    with ServerProcess(tmp_path / "calm", "--model", str(model), *MEMORY) as server:
         calm = await play(server, None)
-    with ServerProcess(tmp_path / "killed", *MEMORY) as server:
+    with ServerProcess(tmp_path / "killed", "--model", str(model), *MEMORY) as server:
         killed = await play(server, random.Random(seed))
     assert [tokens for tokens, _ in killed] == [tokens for tokens, _ in calm], f"seed {seed}"
     assert [end.version for _, end in killed] == [end.version for _, end in calm]

@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -28,10 +29,12 @@ def free_port() -> int:
 class ServerProcess:
     """One server on one data folder; ``kill`` and ``start`` again as often as you like, on the same ports."""
 
-    def __init__(self, data_dir: Path, *flags: str) -> None:
+    def __init__(self, data_dir: Path, *flags: str, environment: Mapping[str, str] | None = None) -> None:
+        """``environment``: variables beside those of this process."""
         self.data_dir = data_dir
         self.http_port, self.grpc_port = free_port(), free_port()
         self.flags = flags
+        self.environment = dict(environment or {})
         self.log = data_dir.with_suffix(".log")
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -64,7 +67,7 @@ class ServerProcess:
             "--http-port", str(self.http_port), "--grpc-port", str(self.grpc_port),
             "--data-dir", str(self.data_dir), *self.flags,
         ]  # fmt: skip
-        environment = {**os.environ, "PYTHONPATH": str(ROOT / ".import-root")}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / ".import-root"), **self.environment}
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 command, stdout=log, stderr=log, env=environment, start_new_session=True, cwd="/"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -37,32 +38,63 @@ CONFIG = {
 }
 
 
-def make_tiny_llama(folder: Path) -> Path:
+@dataclass(frozen=True)
+class Shape:
+    """Of a random Llama."""
+
+    hidden: int = HIDDEN
+    layers: int = LAYERS
+    heads: int = HEADS
+    kv_heads: int = KV_HEADS
+    head_dim: int = HEAD_DIM
+    intermediate: int = INTERMEDIATE
+
+    def config(self) -> dict[str, object]:
+        """As in ``config.json``."""
+        return {
+            **CONFIG,
+            "hidden_size": self.hidden,
+            "intermediate_size": self.intermediate,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.head_dim,
+        }
+
+
+TINY = Shape()
+# Starts as quickly as the tiny one, and takes as long for a token as a disk for a block: its KV is worth reading.
+SMALL = Shape(hidden=256, layers=6, heads=8, kv_heads=4, head_dim=32, intermediate=768)
+
+
+def make_tiny_llama(folder: Path, shape: Shape = TINY, *, vocab_size: int = VOCAB, max_position: int = 2048) -> Path:
     """Write ``config.json`` and ``model.safetensors`` of the same random model each time."""
     generator = torch.Generator().manual_seed(11)
 
-    def random(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, generator=generator) / shape[-1] ** 0.5
+    def random(*size: int) -> torch.Tensor:
+        return torch.randn(*size, generator=generator) / size[-1] ** 0.5
 
+    hidden, queries, keys = shape.hidden, shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     tensors = {
-        "model.embed_tokens.weight": random(VOCAB, HIDDEN) * 8,
-        "model.norm.weight": torch.ones(HIDDEN),
-        "lm_head.weight": random(VOCAB, HIDDEN) * 4,
+        "model.embed_tokens.weight": random(vocab_size, hidden) * 8,
+        "model.norm.weight": torch.ones(hidden),
+        "lm_head.weight": random(vocab_size, hidden) * 4,
     }
-    for layer in range(LAYERS):
+    for layer in range(shape.layers):
         prefix = f"model.layers.{layer}"
         tensors |= {
-            f"{prefix}.input_layernorm.weight": torch.ones(HIDDEN),
-            f"{prefix}.post_attention_layernorm.weight": torch.ones(HIDDEN),
-            f"{prefix}.self_attn.q_proj.weight": random(HEADS * HEAD_DIM, HIDDEN),
-            f"{prefix}.self_attn.k_proj.weight": random(KV_HEADS * HEAD_DIM, HIDDEN),
-            f"{prefix}.self_attn.v_proj.weight": random(KV_HEADS * HEAD_DIM, HIDDEN),
-            f"{prefix}.self_attn.o_proj.weight": random(HIDDEN, HEADS * HEAD_DIM),
-            f"{prefix}.mlp.gate_proj.weight": random(INTERMEDIATE, HIDDEN),
-            f"{prefix}.mlp.up_proj.weight": random(INTERMEDIATE, HIDDEN),
-            f"{prefix}.mlp.down_proj.weight": random(HIDDEN, INTERMEDIATE),
+            f"{prefix}.input_layernorm.weight": torch.ones(hidden),
+            f"{prefix}.post_attention_layernorm.weight": torch.ones(hidden),
+            f"{prefix}.self_attn.q_proj.weight": random(queries, hidden),
+            f"{prefix}.self_attn.k_proj.weight": random(keys, hidden),
+            f"{prefix}.self_attn.v_proj.weight": random(keys, hidden),
+            f"{prefix}.self_attn.o_proj.weight": random(hidden, queries),
+            f"{prefix}.mlp.gate_proj.weight": random(shape.intermediate, hidden),
+            f"{prefix}.mlp.up_proj.weight": random(shape.intermediate, hidden),
+            f"{prefix}.mlp.down_proj.weight": random(hidden, shape.intermediate),
         }
+    sizes = {**shape.config(), "vocab_size": vocab_size, "max_position_embeddings": max_position}
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(CONFIG))
+    (folder / "config.json").write_text(json.dumps(sizes))
     return folder

@@ -15,6 +15,7 @@ import uvicorn
 from manager_bench import Bench
 from open_gate import open_gate
 
+from sessile.server.engine.cache_messages import CacheView
 from sessile.server.engine.client import EngineState
 from sessile.server.engine.messages import EngineReady, EngineStats
 from sessile.server.identity.gate import Gate
@@ -43,6 +44,9 @@ class _Engine:
 
     state: EngineState = EngineState.READY
     stats: EngineStats = field(default_factory=EngineStats)
+
+    async def describe_cache(self, most_nodes: int) -> CacheView:
+        return CacheView(nodes=(), tree_blocks=0, pinned_blocks=0, block_bytes=1, break_even_tokens={})
 
 
 @dataclass
@@ -94,7 +98,7 @@ class WebBench:
             batches=self.batches,
             engine=engine,
             token_bytes=bench.tokenizer.token_bytes,
-            served=ServedName("scripted", frozenset({"m"})),
+            served=ServedName("scripted", frozenset({"m", "default"})),
             http=self.http,
             gate=self.gate,
             check_admission=lambda: None,

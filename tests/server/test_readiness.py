@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from sessile.server.engine.tier_counters import tier_counters
 from sessile.server.readiness import ServerState, readiness
 from sessile.sessions.cache.tiers import Tier, TierStats
 from sessile.sessions.errors import Draining, EngineError, SessileError, StoreError, StoreUnavailable
+from sessile.sessions.store.health import StoreHealth
 
 FULL = StoreUnavailable("the disk of the session store is full", remedy="free space", retry_after_s=5.0)
 DISK_OFF = tier_counters(Tier.DISK, TierStats(0, 0, 0, unavailable="writing fails: No space left on device"), None)
@@ -71,14 +73,34 @@ def test_each_state_is_told(engine: Engine, admission: Any, failure: Any, state:
     assert now.takes_changes == (now.takes_turns and not failure)
 
 
+@dataclass
+class Disk:
+    """Whether the store finds room on it."""
+
+    is_full: bool = False
+
+    def require_room(self) -> None:
+        if self.is_full:
+            raise FULL
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    disk = Disk()
+    monkeypatch.setattr(StoreHealth, "require_room", lambda _: disk.require_room())
+    return disk
+
+
 async def test_a_failing_store_refuses_sessions_before_anything_is_computed_and_stateless_turns_go_on(
-    tmp_path: Path,
+    tmp_path: Path, disk: Disk
 ) -> None:
     async with live_front(tmp_path) as live:
         store = live.manager._store
         health = store._writer.database.health
+        disk.is_full = True
         body = {"model": "scripted", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
         session = (await live.client.post("/v1/sessions", json={})).json()["session_id"]
+        await store.prune(0.0)  # what else was to be written is
         health.failed(FULL)
         turns = len(live.engine.submitted)
 
@@ -101,6 +123,7 @@ async def test_a_failing_store_refuses_sessions_before_anything_is_computed_and_
         assert "is full" in ready.json()["persistence"]["sessions"]
         assert "sessile_sessions_kept 0" in (await live.client.get("/metrics")).text
 
+        disk.is_full = False
         await until_writable(store)
         again = await live.client.post(f"/v1/sessions/{session}/generate", json={"messages": body["messages"]})
         assert again.status_code == 200
@@ -129,14 +152,20 @@ async def test_grpcs_health_says_the_same(front: Any) -> None:
             assert (await stub.Check(health_pb2.HealthCheckRequest(service=service))).status == sessions
 
 
-async def test_a_client_is_told_that_nothing_can_be_kept_and_when_to_come_again(front: Any) -> None:
+async def test_a_client_is_told_that_nothing_can_be_kept_and_when_to_come_again(front: Any, disk: Disk) -> None:
+    disk.is_full = True
     front.store._writer.database.health.failed(FULL)
     async with AsyncSessionClient(front.target, retry=RetryPolicy(max_attempts=1)) as client:
         with pytest.raises(StoreUnavailable) as refused:
             await client.open()
         assert refused.value.retry_after_s == 5.0
     async with front.client() as client:
-        front.sleeps.during.append(lambda: until_writable(front.store))
+
+        async def room_is_made() -> None:
+            disk.is_full = False
+            await until_writable(front.store)
+
+        front.sleeps.during.append(room_is_made)
         session = await client.open()
         assert front.sleeps.seconds, "it waited, and came again"
         await session.generate(messages="hi").wait()

@@ -40,6 +40,7 @@ SMALL = (
 WORDS = (
     "the", "tests", "pass", "but", "this", "one", "does", "not", "so", "read", "file", "again", "run", "with", "more",
 )  # fmt: skip
+HANGS_AFTER_S = 600.0  # an action of several turns, on a machine that others use as well
 MOST_GROWTH = 1.05
 FILLING_S = 600.0  # what is remembered of the last turns and sessions has bounds that a short run does not reach,
 FILLING_MIB = 32.0  # so that memory may grow by so much in its second half
@@ -120,6 +121,16 @@ class Report:
             lines.append(f"threads {warm.threads} and {end.threads}; files {warm.files} and {end.files}")
         lines.append(f"blocks in use at rest: {self.blocks_in_use:.0f}; turns in hand: {self.turns_in_hand:.0f}")
         return lines
+
+    def as_json(self) -> dict[str, object]:
+        """For other programs to read."""
+        counts = {"actions": dict(self.actions), "refusals": dict(self.refusals)}
+        return {
+            **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)},
+            **counts,
+            "warm": self.warm and dataclasses.asdict(self.warm),
+            "end": self.end and dataclasses.asdict(self.end),
+        }
 
 
 class Agent:
@@ -291,7 +302,7 @@ class Soak:
         self._end = began + self._seconds
         limits = httpx.Limits(max_connections=200)
         self.client = AsyncSessionClient(self._server.grpc_target, retry=RetryPolicy(max_attempts=50))
-        self.http = httpx.AsyncClient(base_url=self._server.url, timeout=120, limits=limits)
+        self.http = httpx.AsyncClient(base_url=self._server.url, timeout=HANGS_AFTER_S, limits=limits)
         async with self.client, self.http:
             agents = [Agent(self, number) for number in range(self._sessions // 4)]
             tasks = [asyncio.create_task(agent.run()) for agent in agents]
@@ -306,11 +317,13 @@ class Soak:
         """Do it and count how it ended. What a client must expect under load is a refusal, all else an error."""
         name = action.__name__.strip("_")
         try:
-            await asyncio.wait_for(action(), 120)
+            await asyncio.wait_for(action(), HANGS_AFTER_S)
             self.report.actions[name] += 1
         except (CapacityError, ContextOverflow) as refused:
             self.report.refusals[f"{name}: {type(refused).__name__}"] += 1
-        except (SessileError, AssertionError, httpx.HTTPError, TimeoutError) as error:
+        except TimeoutError:
+            self.report.errors.append(f"{name}: no end after {HANGS_AFTER_S:.0f} s")
+        except (SessileError, AssertionError, httpx.HTTPError) as error:
             self.report.errors.append(f"{name}: {type(error).__name__}: {error}")
 
     async def _measure(self, began: float, progress: Callable[[str], None]) -> None:
@@ -421,7 +434,7 @@ def main() -> int:
     print("\n".join(report.lines()))
     print("\n".join(f"WRONG: {complaint}" for complaint in complaints) or "nothing is wrong")
     if given.json:
-        Path(given.json).write_text(json.dumps(dataclasses.asdict(report), indent=1))
+        Path(given.json).write_text(json.dumps(report.as_json(), indent=1))
     return 1 if complaints else 0
 
 

@@ -7,6 +7,7 @@ Threads: any thread stores (into the write queue), asks and drops; one writer th
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 import threading
 import time
@@ -177,9 +178,10 @@ class DiskTier:
         """Ask the system to forget its copies of the blocks of ``keys``; a load then comes from the disk. ``sync``
         first: what is not on the disk yet stays."""
         with self._lock:
-            slots = self._namespace.catalogue.slots(keys)
-        for slot in slots:
-            self._namespace.segments.leave_page_cache(slot)
+            slots = sorted(self._namespace.catalogue.slots(keys))
+        for _, run in itertools.groupby(enumerate(slots), lambda pair: pair[1] - pair[0]):  # slots in a row
+            in_a_row = [slot for _, slot in run]
+            self._namespace.segments.leave_page_cache(in_a_row[0], len(in_a_row))
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Return when all that was taken is in the kernel's hands (it outlives this process), or lost and counted;

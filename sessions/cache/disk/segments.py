@@ -87,13 +87,16 @@ class Segments:
         except OSError:
             return False
 
-    def leave_page_cache(self, slot: int) -> None:
-        """Ask the system to forget its copy of ``slot``. Harmless where it cannot."""
-        segment, offset = self._place(slot)
-        if hasattr(os, "posix_fadvise"):
+    def leave_page_cache(self, slot: int, count: int) -> None:
+        """Ask the system to forget its copies of ``count`` slots from ``slot`` on. Harmless where it cannot. What the
+        system keeps in units that reach beyond them stays."""
+        while count > 0 and hasattr(os, "posix_fadvise"):
+            segment, offset = self._place(slot)
+            here = min(count, self._slots_per_segment - slot % self._slots_per_segment)
             with contextlib.suppress(OSError):
                 number = self._open(segment, 0).number
-                os.posix_fadvise(number, offset, self._block_bytes, os.POSIX_FADV_DONTNEED)
+                os.posix_fadvise(number, offset, here * self._block_bytes, os.POSIX_FADV_DONTNEED)
+            slot, count = slot + here, count - here
 
     def num_whole_slots(self, segment: int) -> int:
         """How many slots the file of ``segment`` has room for; 0 if it is not there. Raises: OSError."""

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessile.server.engine.admission import LEAST_RETRY_S, MOST_RETRY_S, TurnAdmission, retry_after_s
+from sessile.server.engine.admission import (
+    LEAST_RETRY_S,
+    MOST_RETRY_S,
+    TurnAdmission,
+    expected_wait_s,
+    retry_after_s,
+)
 from sessile.server.engine.messages import EngineStats, Priority, QueueStats, SubmitTurn
 from sessile.server.engine.sampling_params import SamplingParams
 from sessile.sessions.errors import CapacityError
@@ -69,3 +75,25 @@ def test_retry_times_are_positive_and_finite(queues, speed: float, turn_s: float
     for priority in Priority:
         seconds = retry_after_s(priority, stats, 64)
         assert math.isfinite(seconds) and LEAST_RETRY_S <= seconds <= MOST_RETRY_S
+
+
+def test_a_turn_that_would_wait_too_long_is_refused_at_once() -> None:
+    admission = TurnAdmission(max_open=1000, max_sequences=4, max_queue_s=6.0)
+    stats = EngineStats(queues=tuple(QueueStats() for _ in Priority), turn_s=2.0)
+    for _ in range(4 + 12):  # four run, and twelve wait for 6 s: four places a 2 s
+        admission.enter(turn(), stats)
+    with pytest.raises(CapacityError, match="would wait") as refused:
+        admission.enter(turn(), stats)
+    assert refused.value.retry_after_s == pytest.approx(0.5)
+    admission.enter(turn("another"), stats)
+    admission.enter(turn(priority=Priority.BATCH), stats)
+    admission.leave(turn())
+    admission.leave(turn("another"))
+    admission.enter(turn(), stats)
+
+
+def test_long_prompts_in_the_queue_count() -> None:
+    stats = EngineStats(queues=(QueueStats(waiting=2, waiting_tokens=9000),), prefill_tokens_per_s=1000.0, turn_s=0.1)
+    assert expected_wait_s(5, stats, max_sequences=4) == pytest.approx(9.0)
+    assert expected_wait_s(3, stats, max_sequences=4) == 0.0, "a place is free"
+    assert expected_wait_s(50, EngineStats(), max_sequences=4) == 0.0, "nothing is known yet"

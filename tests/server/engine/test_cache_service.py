@@ -7,6 +7,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from checksum_model import VOCAB, ChecksumModel, continuation
 from hypothesis import given
 from hypothesis import settings as tried
 from hypothesis import strategies as st
+from staged_pool import staged_pools
 
 from sessile.server.engine.cache_messages import (
     CacheCall,
@@ -48,6 +50,13 @@ from sessile.sessions.cache.token_key import TOKEN_BYTES, pack_tokens
 BLOCK = 16
 BLOCK_BYTES = 2 * BLOCK * 2 * 4
 LOADING_IS_CHEAP = Calibration(prefill=(1.0, 1.0, 0.0), loads={"host": (1e-6, 1e-12), "disk": (1e-6, 1e-12)})
+
+
+@pytest.fixture(scope="module", params=["in memory", "staged"], autouse=True)
+def pool(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A pool in this machine's memory, or a GPU's that is not there."""
+    with staged_pools() if request.param == "staged" else nullcontext():
+        yield
 
 
 class Engine:
@@ -256,6 +265,29 @@ def test_a_suspended_session_gives_its_blocks_back_and_comes_back_warm(engines: 
         engine.step()
     sources = engine.turn("one", prompt(5))
     assert (sources.device, sources.computed) == (202, 6)
+
+
+@pytest.mark.parametrize(("num_blocks", "prefetches"), [(64, True), (30, False)])
+def test_a_resume_loads_beside_turns_that_wait_where_there_is_room_for_all(
+    engines: list[Engine], num_blocks: int, prefetches: bool
+) -> None:
+    """A turn that has just come, and waits for the next step, does not stop it; one whose blocks it would take does."""
+    engine = Engine(num_blocks, host_blocks=64)
+    engines.append(engine)
+    engine.turn("one", prompt(200))
+    engine.ask(SuspendPath(owner="one", token_ids=engine.paths["one"]))
+    engine.submit("two", prompt(300, 5))
+    estimate = engine.ask(ResumePath(owner="one", token_ids=engine.paths["one"]))
+    assert estimate.tokens_by_tier["host"] == 202
+    assert estimate.prefetching is prefetches
+    steps = 0
+    while engine.core.has_work:
+        engine.step()
+        steps += 1
+        assert steps < 20000, "the engine wedged"
+    sources = engine.turn("one", prompt(5))
+    assert sources.computed < 20
+    assert (sources.device == 202) is prefetches
 
 
 def test_what_is_never_to_be_persisted_is_suspended_to_memory(engines: list[Engine], tmp_path: Path) -> None:

@@ -21,6 +21,9 @@ async def test_hit_rate_beside_what_was_possible(client, stage):
     assert rate["windows"]["1m"] == rate["windows"]["start"]
     assert rate["tenants"]["acme"]["5m"]["prompt_tokens"] == 100
     assert [(of["session"], of["tenant"]) for of in rate["sessions"]] == [("s2", "acme"), ("s1", "")]
+    assert set(rate["sessions"][0]["windows"]) == {"1m", "5m", "1h", "start"}
+    assert rate["sessions"][0]["windows"]["5m"] == rate["sessions"][0]["reuse"]
+    assert rate["models"][stage.observatory.model]["1h"]["turns"] == 2
 
 
 async def test_a_tenant_sees_its_own_alone(client, stage):

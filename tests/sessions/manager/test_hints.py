@@ -53,8 +53,10 @@ from sessile.sessions.manager import (
     TextInput,
     ToolResultInput,
 )
+from sessile.sessions.manager.tool_latency import LatencySketch
 from sessile.sessions.messages import Message, Role
 from sessile.sessions.session import AtTurn
+from sessile.sessions.store import StoredLatency
 
 
 async def hint(bench: Bench, session_id: str, hint: Hint, **fields: Any) -> HintOutcome:
@@ -202,6 +204,32 @@ async def test_latencies_are_a_tenants_own(bench: Bench) -> None:
     assert bench.manager.care.latencies.expected_idle_s("a", "make") is not None
     assert bench.manager.care.latencies.expected_idle_s("b", "make") is None
     assert (await hint(bench, other.session_id, ToolWait(tool="make"), tenant="b")).verdict is HintVerdict.REJECTED
+
+
+async def test_latencies_outlive_the_server(bench: Bench) -> None:
+    session = await bench.open(tenant="a")
+    results = MessagesInput((Message(role=Role.TOOL, content="x", tool_call_id="c", name="make"), user("go on")))
+    for _ in range(3):
+        await bench.say(session.session_id, "build", tenant="a")
+        await bench.say(session.session_id, input=results, tenant="a")
+    await bench.manager.care.settled()
+    known = bench.manager.care.latencies.expected_idle_s("a", "make")
+    bench.restart()
+    assert bench.manager.care.latencies.expected_idle_s("a", "make") is None
+    await bench.manager.care.recall()
+    assert bench.manager.care.latencies.expected_idle_s("a", "make") == known is not None
+    await bench.say(session.session_id, "build", tenant="a")
+    await bench.say(session.session_id, input=results, tenant="a")
+    await bench.manager.care.aclose()
+    (stored,) = await bench.store.tool_latencies()
+    assert LatencySketch.from_bytes(stored.sketch).observations == 4, "what was observed last is kept by the end too"
+
+
+async def test_a_latency_that_cannot_be_read_is_learnt_again(bench: Bench) -> None:
+    stored = [StoredLatency(tenant="a", tool=tool, sketch=b"\xc1", used_at=1.0) for tool in ("grep", "make")]
+    await bench.store.keep_tool_latencies(stored)
+    await bench.manager.care.recall()
+    assert bench.manager.care.latencies.expected_idle_s("a", "grep") is None
 
 
 async def test_expected_output_reaches_the_next_turn_only(bench: Bench) -> None:

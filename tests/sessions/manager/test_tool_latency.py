@@ -25,6 +25,36 @@ def test_quantiles_are_those_of_the_durations(durations: list[float], share: flo
     assert low / 1.1 <= found <= high * 1.1
 
 
+@given(st.lists(st.floats(0.0, 1e7), min_size=3, max_size=60), st.lists(st.floats(0.0, 1e7), max_size=5))
+def test_what_is_kept_goes_on_as_if_nothing_had_happened(durations: list[float], later: list[float]) -> None:
+    sketch = LatencySketch()
+    for seconds in durations:
+        sketch.observe(seconds)
+    recalled = LatencySketch.from_bytes(sketch.to_bytes())
+    for seconds in later:
+        sketch.observe(seconds)
+        recalled.observe(seconds)
+    assert recalled.observations == len(durations) + len(later)
+    assert [recalled.quantile(share) for share in (0.0, 0.5, 0.95, 1.0)] == [
+        sketch.quantile(share) for share in (0.0, 0.5, 0.95, 1.0)
+    ]
+
+
+def test_what_changed_is_told_once() -> None:
+    latencies = ToolLatencies()
+    for tool in ("grep", "make", "grep"):
+        latencies.observe("a", tool, 1.0)
+    changed = latencies.take_changed()
+    assert set(changed) == {("a", "grep"), ("a", "make")} and not latencies.take_changed()
+    again = ToolLatencies()
+    again.observe("a", "make", 50.0)
+    for (tenant, tool), kept in changed.items():
+        again.recall(tenant, tool, LatencySketch.from_bytes(kept))
+    again.observe("a", "grep", 1.0)
+    assert again.expected_idle_s("a", "grep") == pytest.approx((1.0, 1.0), rel=0.06)
+    assert again.expected_idle_s("a", "make") is None, "what was seen since the start counts"
+
+
 def test_the_recent_past_counts_most() -> None:
     sketch = LatencySketch()
     for _ in range(1_000):

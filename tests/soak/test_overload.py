@@ -1,0 +1,24 @@
+"""The short form of the overload; its figures are not judged here, since a test must not depend on speed.
+
+The long one, which judges them, is ``make overload``; see docs/reliability.md.
+"""
+
+from __future__ import annotations
+
+import pytest
+from overload import PLACES, overload, percentile
+
+
+@pytest.mark.timeout(300)
+def test_four_times_too_many_turns_are_refused_quickly_and_the_others_answered(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    report = overload(calm_s=3.0, overload_s=6.0, num_tokens=40)
+    with capsys.disabled():
+        print("\n".join(["", *report.lines()]))
+    assert report.other == []
+    assert report.refused_s
+    assert report.without_retry_time == 0
+    assert percentile(report.refused_s, 50) < percentile(report.calm_s, 50), "a refusal costs less than a turn"
+    assert len(report.admitted_s) >= PLACES, "those that were let in are answered"
+    assert report.recovery_s >= 0
