@@ -54,7 +54,7 @@ def prefill_samples(model: CausalLM, kv_cache: KVCache, shapes: Sequence[tuple[i
         batch = AttentionBatch.build([table], [context + num_tokens], [num_tokens], block_size, device)
         token_ids = torch.zeros(num_tokens, dtype=torch.int64, device=device)
         started = time.perf_counter()
-        model.forward(token_ids, batch, kv_cache.pool)
+        model.forward(token_ids, batch, kv_cache.pool)[-1:].cpu()  # on a GPU: when it is done
         samples.append(PrefillSample(num_tokens, context, time.perf_counter() - started))
     return samples[1:] or samples
 

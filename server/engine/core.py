@@ -91,7 +91,7 @@ class EngineCore:
         self._kv_cache = parts.kv_cache
         self._runner = parts.runner
         self._steps = parts.steps
-        self._cache = EngineCache(config, self._kv_cache, model, weights, tiers, clock)
+        self._cache = EngineCache(config, parts, model, weights, tiers, clock)
         self._drafter = NoDrafts() if drafter is None else drafter(self._runner, self._kv_cache)
         seen = SeenPrefixes(config.block_size, config.reuse_index_tokens // config.block_size)
         self._accounts = PromptAccounts(seen, self._cache.expired_owners)

@@ -18,8 +18,9 @@ from ..model.causal_lm import CausalLM
 from .block_loads import FinishedLoad
 from .cache_events import CacheEventLog
 from .cache_messages import CacheEventKind, CacheEvents
+from .device.parts import DeviceParts
 from .engine_config import EngineConfig
-from .kv_cache import KVCache, arithmetic_of, kv_fingerprint
+from .kv_cache import arithmetic_of, kv_fingerprint
 from .kv_transfer import KVTransfer
 from .lower_tiers import TierSetup
 from .messages import CacheStats
@@ -36,7 +37,7 @@ class EngineCache:
     def __init__(
         self,
         config: EngineConfig,
-        kv_cache: KVCache,
+        parts: DeviceParts,
         model: CausalLM,
         weights: str,
         tiers: TierSetup | None,
@@ -44,13 +45,15 @@ class EngineCache:
     ) -> None:
         self.block_size = config.block_size
         self._tiers = tiers
+        self._blocks = parts.blocks
+        kv_cache = parts.kv_cache
         fingerprint = kv_fingerprint(kv_cache.layout, weights, arithmetic_of(kv_cache.pool.device))
         self.transfer: KVTransfer | None = None
         if tiers is not None:
             lower = tiers.open(fingerprint)
             calibration = tiers.calibrate(model, kv_cache, lower)
             cost = CostModel(calibration, config.block_size, fingerprint.block_bytes)
-            self.transfer = KVTransfer(kv_cache, lower, cost, self._loaded)
+            self.transfer = KVTransfer(parts.blocks, config.block_size, lower, cost, self._loaded)
         self.pool = BlockPool(kv_cache.num_blocks)
         quota = config.tenant_kv_bytes // fingerprint.block_bytes if config.tenant_kv_bytes else None
         policy = ExpectedValue(self._bring_back_s)
@@ -58,7 +61,7 @@ class EngineCache:
         self.ends = PathEnds(self.tree, clock, int(config.pin_budget * kv_cache.num_blocks))
         self.prefixes = PrefixCache(self.pool, self.tree, BlockKeys(fingerprint), self.ends, self._stored)
         self.lookup = PathLookup(self.prefixes, self.transfer)
-        self.files = PathFiles(self.prefixes, self.lookup, fingerprint, kv_cache.rows(), self.transfer)
+        self.files = PathFiles(self.prefixes, self.lookup, fingerprint, parts.blocks, self.transfer)
         self.events = CacheEventLog()
         self.expired_owners = RecentKeys(_REMEMBER_EXPIRED_S, _MOST_EXPIRED, clock)
 
@@ -105,6 +108,8 @@ class EngineCache:
         if self.transfer is not None and self._tiers is not None:
             self._tiers.keep(self.transfer.cost.calibration())
             self.transfer.close()
+        else:
+            self._blocks.close()
 
     # -- what the parts tell --------------------------------------------------------------------------------------
 

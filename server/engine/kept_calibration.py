@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import torch
 from blake3 import blake3
 
 from ...sessions.cache.cost_model import Calibration, CostModel
@@ -66,7 +67,10 @@ class KeptCalibration:
 
     def calibrate(self, model: CausalLM, kv_cache: KVCache, tiers: LowerTiers) -> Calibration:
         """What was kept, if a quick check agrees, else what is measured now. The pool must be unused."""
-        names = [*self._names, kv_cache.layout.name, arithmetic_of(kv_cache.pool.device)]
+        device = kv_cache.pool.device
+        names = [*self._names, kv_cache.layout.name, arithmetic_of(device)]
+        if device.type == "cuda":
+            names.append(torch.cuda.get_device_name(device))
         digest = blake3("\0".join([*names, str(kv_cache.layout.block_bytes)]).encode()).hexdigest()[:24]
         self._path = self._folder / f"{digest}.json"
         self._block_size, self._block_bytes = kv_cache.layout.block_size, kv_cache.layout.block_bytes

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 
 from ...kernels.backend import select
+from ...kernels.cuda_config import config_of
 from ...kernels.kv_copy import copy_block_prefix
 from ...kernels.kv_layout import KVLayout
 from ...sessions.cache.keys import KVFingerprint
@@ -27,10 +28,8 @@ class KVCache:
         self.num_blocks = num_blocks
         self.pool = layout.allocate(num_blocks, device)
 
-    def rows(self) -> npt.NDArray[np.uint8] | None:
-        """The blocks as bytes, a view: [num_blocks, block_bytes]; None: they are not in this machine's memory."""
-        if self.pool.device.type != "cpu":
-            return None
+    def rows(self) -> npt.NDArray[np.uint8]:
+        """The blocks as bytes, a view: [num_blocks, block_bytes]. Only of a pool in this machine's memory."""
         rows: npt.NDArray[np.uint8] = self.pool.view(self.num_blocks, -1).view(torch.uint8).numpy()
         return rows
 
@@ -43,8 +42,9 @@ class KVCache:
 def arithmetic_of(device: torch.device) -> str:
     """A name of the order in which ``device``'s kernels add up. KV that another order made agrees with this one's to
     rounding only: turns that go on from it would not be what they are without a cache, to the bit."""
-    if device.type != "cpu":
-        return device.type
+    if device.type == "cuda":
+        config = config_of(device)
+        return f"cuda{config.architecture}-{config.arithmetic.value}"
     library = select("cpu").library
     return "torch" if library is None else library.level.label
 

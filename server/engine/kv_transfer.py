@@ -2,8 +2,9 @@
 
 Loads run on two I/O threads, beside the steps of other turns: one for those that ask the shared tier, which may be
 slow, one for all others. The blocks that a load fills belong to a turn that waits for it, so nobody reads them
-meanwhile. Copies out of the pool (an evicted block, a turn's new blocks) are made at once, by the step's own thread:
-they are memory copies; what is slow about them happens behind the tiers' own queues.
+meanwhile. Copies out of the pool (an evicted block, a turn's new blocks) are begun at once, by the step's own thread.
+In memory they are over at once too: memory copies; what is slow about them happens behind the tiers' own queues. A
+GPU's blocks cross the bus beside the next steps, and a thread hands them to the tiers; until then they are in none.
 """
 
 from __future__ import annotations
@@ -15,26 +16,24 @@ import time
 from collections.abc import Callable
 from collections.abc import Sequence as Items
 
-import numpy as np
-
 from ...sessions.cache.cost_model import CostModel, Source
 from ...sessions.cache.lower_tiers import LowerTiers
 from ...sessions.cache.prefix_cache import TailKey
 from ...sessions.cache.radix_node import Evicted
-from ...sessions.cache.tiers import Entry, LoadOutcome, Tier
+from ...sessions.cache.tiers import Block, Tier
 from .block_loads import BlockLoad, FinishedLoad, LoadDecision, TailSource
-from .kv_cache import KVCache
 from .load_threads import LoadThreads
 from .messages import TierCounters
+from .pool_blocks import PoolBlocks
 from .sequence import Sequence
 from .tier_counters import tier_counters
+from .tier_loads import TierLoads
 
 logger = logging.getLogger(__name__)
 
 LOAD_DEADLINE_FACTOR = 4.0  # times the predicted seconds of computing it: later than that it is computed
 LEAST_DEADLINE_S = 0.25
 GIVE_UP_AFTER_S = 0.25  # after its deadline a load is given up: it waits for a device that does not answer
-LOOK_UP_S = 0.1  # the shared tier's time to say what it has; no answer is no
 FIRST_SHARED_TOKENS = 256  # from so many on the shared tier is asked although no load from it was measured yet
 
 
@@ -43,21 +42,19 @@ class KVTransfer:
 
     def __init__(
         self,
-        kv_cache: KVCache,
+        pool: PoolBlocks,
+        block_size: int,
         tiers: LowerTiers,
         cost: CostModel,
         on_loaded: Callable[[FinishedLoad], None] = lambda load: None,
     ) -> None:
         """``on_loaded`` hears of each load that ended, by the step."""
-        rows = kv_cache.rows()
-        if rows is None:
-            raise ValueError("blocks of a GPU's pool need staging buffers")
-        self._block_size = kv_cache.layout.block_size
-        self._rows = rows
+        self._pool = pool
+        self._block_size = block_size
         self.tiers = tiers
         self.cost = cost
         self._on_loaded = on_loaded
-        self._threads = LoadThreads(self._load)
+        self._threads = LoadThreads(TierLoads(pool, block_size, tiers).load)
         self._hanging: dict[BlockLoad, Tier] = {}
 
     # -- the step's side ------------------------------------------------------------------------------------------
@@ -85,7 +82,7 @@ class KVTransfer:
         count = stop - stop % shared.blocks_per_entry - start
         if count <= 0:
             return 0
-        load_s = self.cost.load_s(Tier.SHARED, count * self._rows.shape[1])
+        load_s = self.cost.load_s(Tier.SHARED, count * self._pool.block_bytes)
         if load_s == math.inf:
             return count if count * self._block_size >= FIRST_SHARED_TOKENS else 0
         compute_s = self.cost.prefill_s(count * self._block_size, start * self._block_size)
@@ -98,7 +95,7 @@ class KVTransfer:
             if tier is not None:
                 saved_s = self.cost.prefill_s(candidate.num_tokens + 1, 0) - self.cost.prefill_s(1, 0)
                 (source,) = self.tiers.asked_for_cached([Source(tier, 1)], [candidate.content_key])
-                if self.cost.load_s(tier, self._rows.shape[1], source.cached) >= saved_s:
+                if self.cost.load_s(tier, self._pool.block_bytes, source.cached) >= saved_s:
                     break
                 tail = TailSource(tier, candidate.num_tokens, candidate.content_key, source.cached)
                 return dataclasses.replace(decision, tail=tail)
@@ -135,7 +132,7 @@ class KVTransfer:
         for finished in ended:
             for tier, blocks in finished.blocks.items():
                 cached = finished.cached_blocks / blocks if tier is Tier.DISK and blocks else 0.0
-                self.cost.observe_load(tier, blocks * self._rows.shape[1], finished.seconds[tier], cached)
+                self.cost.observe_load(tier, blocks * self._pool.block_bytes, finished.seconds[tier], cached)
             self._on_loaded(finished)
         return ended
 
@@ -179,8 +176,13 @@ class KVTransfer:
         probability = self.tiers.reuse_probability
         if not self.cost.worth_demoting(tier, len(evicted.blocks), evicted.start, probability):
             return None
-        for key, block in zip(evicted.content_keys, evicted.blocks, strict=True):
-            self.tiers.demote(key, self._rows[block], evicted.salt, evicted.lifetime)
+        keys, salt, lifetime = list(evicted.content_keys), evicted.salt, evicted.lifetime
+
+        def store(start: int, blocks: list[Block]) -> None:
+            for key, block in zip(keys[start:], blocks, strict=False):
+                self.tiers.demote(key, block, salt, lifetime)
+
+        self._pool.copy_out(evicted.blocks, store)
         return tier
 
     def bring_back_s(self, start: int) -> float:
@@ -189,20 +191,33 @@ class KVTransfer:
 
     def persist(self, content_keys: Items[bytes], block_ids: Items[int], first: int, tenant: str) -> None:
         """Write a path's blocks from ``first`` on behind, to where they outlive the process, and share the path."""
-        blocks = [self._rows[block] for block in block_ids[: len(content_keys)]]
-        self.tiers.persist(content_keys, blocks, first, tenant)
+        for piece in self._pieces(self.tiers.first_to_persist(content_keys, first), len(content_keys)):
+            keys = list(content_keys[piece.start : piece.stop])
+            new = max(0, first - piece.start)
+
+            def store(start: int, blocks: list[Block], keys: list[bytes] = keys, new: int = new) -> None:
+                self.tiers.persist(keys[start : start + len(blocks)], blocks, max(0, new - start), tenant)
+
+            self._pool.copy_out(block_ids[piece.start : piece.stop], store)
 
     def persist_tail(self, content_key: bytes, block: int, tenant: str) -> None:
         """Write the half-full block at a path's end behind."""
-        self.tiers.persist_tail(content_key, self._rows[block], tenant)
+        self._pool.copy_out([block], lambda _, blocks: self.tiers.persist_tail(content_key, blocks[0], tenant))
 
     def persist_all(self, content_keys: Items[bytes], block_ids: Items[int], tenant: str) -> None:
         """Write a whole path that stays as it is meanwhile. Waits for the disk: for another thread than the step's."""
-        self.tiers.persist_all(content_keys, [self._rows[block] for block in block_ids], tenant)
+        for piece in self._pieces(0, len(block_ids)):
+            start = piece.start
+            for blocks in self._pool.read(block_ids[piece.start : piece.stop]):
+                self.tiers.persist_all(content_keys[start : start + len(blocks)], blocks, tenant)
+                start += len(blocks)
 
     def keep_in_memory(self, content_keys: Items[bytes], block_ids: Items[int], tenant: str) -> None:
         """As ``persist_all``, of a path that must not outlive the process."""
-        self.tiers.keep_in_memory(content_keys, [self._rows[block] for block in block_ids], tenant)
+        start = 0
+        for blocks in self._pool.read(block_ids):
+            self.tiers.keep_in_memory(content_keys[start : start + len(blocks)], blocks, tenant)
+            start += len(blocks)
 
     def counters(self) -> tuple[TierCounters, ...]:
         """Of each lower tier, for whoever looks at the engine."""
@@ -213,71 +228,15 @@ class KVTransfer:
     def close(self) -> None:
         """Finish the loads in hand and let what was stored reach the disk."""
         self._threads.close()
+        self._pool.close()
         self.tiers.close()
 
-    # -- the I/O threads' side ------------------------------------------------------------------------------------
-
-    def _load(self, load: BlockLoad) -> FinishedLoad:
-        blocks: dict[Tier, int] = {}
-        tokens: dict[Tier, int] = {}
-        seconds: dict[Tier, float] = {}
-        first, cached = 0, 0.0
-        for source in load.sources:
-            started = time.monotonic()
-            wanted = range(first, first + source.num_blocks)
-            load.tier_now = source.tier
-            hits = self._load_from(source.tier, load, wanted)
-            blocks[source.tier] = blocks.get(source.tier, 0) + hits
-            cached += hits * source.cached
-            start, stop = (min(i * self._block_size, load.num_tokens) for i in (first, first + hits))
-            tokens[source.tier] = tokens.get(source.tier, 0) + stop - start
-            seconds[source.tier] = seconds.get(source.tier, 0.0) + time.monotonic() - started
-            if hits < source.num_blocks:
-                break
-            first += source.num_blocks
-        return FinishedLoad(load, blocks, tokens, seconds, cached)
-
-    def _load_from(self, tier: Tier, load: BlockLoad, wanted: range) -> int:
-        """How many leading ones of the blocks ``wanted`` came from ``tier``."""
-        try:
-            if tier is Tier.SHARED:
-                return self._load_shared(load, wanted, load.deadline)
-            entries = [Entry(load.content_keys[i], (self._rows[load.block_ids[i]],)) for i in wanted]
-            return _leading_hits(self.tiers[tier].load(entries, load.deadline))
-        except Exception:  # a tier that breaks its promise not to raise must not leave turns waiting for ever
-            logger.exception("the %s tier raised, which it must not", tier)
-            return 0
-
-    def _load_shared(self, load: BlockLoad, wanted: range, deadline: float) -> int:
-        """Load what the shared tier has of the blocks ``wanted``, indices from ``first_block`` on; returns how many
-        leading ones came."""
-        shared = self.tiers.shared
-        assert shared is not None
-        size = shared.blocks_per_entry
-        start = (
-            load.first_block + wanted.start
-        ) // size * size - load.first_block  # of the entry; negative: on the device
-        lasts = range(start + size - 1, wanted.stop, size)
-        look_up_by = min(deadline, time.monotonic() + LOOK_UP_S)
-        present = shared.contains_by([load.content_keys[last] for last in lasts], look_up_by)
-        num_present = next((i for i, there in enumerate(present) if not there), len(present))
-        scratch = np.empty((size, self._rows.shape[1]), dtype=np.uint8)  # for blocks that are there already
-        entries = [
-            Entry(
-                load.content_keys[last],
-                tuple(
-                    self._rows[load.block_ids[i]] if i >= wanted.start else scratch[last - i]
-                    for i in range(last + 1 - size, last + 1)
-                ),
-            )
-            for last in lasts[:num_present]
-        ]
-        hits = _leading_hits(shared.load(entries, deadline)) if entries else 0
-        return max(0, start + hits * size - wanted.start)
-
-
-def _leading_hits(outcomes: Items[LoadOutcome]) -> int:
-    return next((i for i, outcome in enumerate(outcomes) if outcome is not LoadOutcome.HIT), len(outcomes))
+    def _pieces(self, start: int, stop: int) -> list[range]:
+        """Blocks of a path from ``start`` to ``stop`` in pieces that the pool gives at once, each of whole entries of
+        the shared tier."""
+        size = 1 if self.tiers.shared is None else self.tiers.shared.blocks_per_entry
+        step = max(1, self._pool.at_once // size) * size
+        return [range(first, min(first + step, stop)) for first in range(start, stop, step)]
 
 
 def _divided(sources: list[Source], count: int) -> tuple[list[Source], list[Source]]:

@@ -35,10 +35,10 @@ class TierSetup:
     keep: Callable[[Calibration], None] = lambda calibration: None
 
 
-def wants_lower_tiers(config: EngineConfig, device_type: str) -> bool:
-    """Whether there is any tier below the device's. A GPU's pool needs staging buffers, which do not exist yet."""
+def wants_lower_tiers(config: EngineConfig) -> bool:
+    """Whether there is any tier below the device's."""
     on_disk = config.disk_quota_bytes and config.disk_path
-    return device_type == "cpu" and bool(config.host_memory_bytes or on_disk or config.shared)
+    return bool(config.host_memory_bytes or on_disk or config.shared)
 
 
 def open_lower_tiers(config: EngineConfig, fingerprint: KVFingerprint) -> LowerTiers:

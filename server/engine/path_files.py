@@ -8,43 +8,41 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from ...sessions.cache.keys import KVFingerprint
 from ...sessions.cache.prefix_cache import CachedPath, PrefixCache
 from ...sessions.cache.tiers import Block, Lifetime, Tier
 from ...sessions.cache.token_key import TOKEN_BYTES, pack_tokens
-from ...sessions.errors import CapacityError, EngineError
+from ...sessions.errors import CapacityError
 from .cache_messages import CacheResponse, ExportOutcome, ExportPath, ImportOutcome, ImportPath
 from .kv_file import KVBlock, path_keys, read_kv_file, write_kv_file
 from .kv_transfer import KVTransfer
 from .path_jobs import PathJob
 from .path_lookup import PathLookup
+from .pool_blocks import PoolBlocks, write_blocks
 
 _AT_ONCE = 32  # blocks of a file in memory
 
 
 class PathFiles:
-    """``rows``: the pool's blocks as bytes, [num_blocks, block_bytes]; None: they are not in this machine's memory."""
+    """``transfer`` None: there are no tiers below the device's."""
 
     def __init__(
         self,
         cache: PrefixCache,
         lookup: PathLookup,
         fingerprint: KVFingerprint,
-        rows: npt.NDArray[np.uint8] | None,
+        pool: PoolBlocks,
         transfer: KVTransfer | None,
     ) -> None:
         self._cache = cache
         self._lookup = lookup
         self._fingerprint = fingerprint
-        self._rows = rows
+        self._pool = pool
         self._transfer = transfer
 
     def export(self, call_id: int, path: ExportPath) -> PathJob:
         """The job that writes what the tiers have of a path."""
-        if self._rows is None:
-            raise EngineError("the KV of a GPU's pool cannot be exported yet", remedy="export the log alone")
         key = pack_tokens(path.token_ids)
         cached = self._cache.hold(path.cache_salt, key)
         size = self._fingerprint.block_size
@@ -65,8 +63,6 @@ class PathFiles:
         if below:
             below_work = partial(self._import_below, path, key)
             return PathJob(call_id, below_work, partial(self._imported_below, path.cache_salt, key))
-        if self._rows is None:
-            raise EngineError("KV cannot be imported to a GPU's pool yet", remedy="import the log alone")
         work = partial(self._read_all, Path(path.file), key)
         return PathJob(call_id, work, partial(self._adopt, path, key))
 
@@ -87,9 +83,9 @@ class PathFiles:
 
     def _contents(self, blocks: list[int], behind: list[bytes]) -> Iterator[Block]:
         """What is still there, without a gap; each is valid until the next."""
-        assert self._rows is not None
-        yield from (self._rows[block] for block in blocks)
-        scratch = np.empty(self._rows.shape[1], dtype=np.uint8)
+        for piece in self._pool.read(blocks):
+            yield from piece
+        scratch = np.empty(self._pool.block_bytes, dtype=np.uint8)
         for content_key in behind:
             if self._transfer is None or not self._transfer.tiers.load(content_key, scratch):
                 return
@@ -137,7 +133,6 @@ class PathFiles:
         """Put blocks that were read into the pool, behind what is there already."""
         if blocks is None:
             return None
-        assert self._rows is not None
         num_tokens = sum(each.num_tokens for each in blocks)
         key = key[: num_tokens * TOKEN_BYTES]
         match = self._cache.match(path.cache_salt, key).whole_blocks()
@@ -145,7 +140,7 @@ class PathFiles:
         if admitted is None:
             raise CapacityError(f"the KV pool has no room for {num_tokens} tokens", retry_after_s=1.0)
         held, _ = admitted
-        for index in range(len(match.blocks), len(blocks)):
-            self._rows[held.block_ids[index]] = blocks[index].block
+        new = range(len(match.blocks), len(blocks))
+        write_blocks(self._pool, [held.block_ids[i] for i in new], [blocks[i].block for i in new])
         self._cache.release(held, key[held.num_cached_tokens * TOKEN_BYTES :], num_tokens)
         return ImportOutcome(tokens=num_tokens, tokens_by_tier={Tier.DEVICE.value: num_tokens})

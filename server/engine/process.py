@@ -117,7 +117,7 @@ class EngineProcess:
         model = load_model(source, device=device, dtype=config.dtype.value, progress=self._report)
         self._report("open the cache tiers", 0.0)
         tiers = None
-        if wants_lower_tiers(config, device.type):
+        if wants_lower_tiers(config):
             kept = KeptCalibration(
                 default_cache_dir() / "calibration",
                 model.name,

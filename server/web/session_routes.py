@@ -31,6 +31,7 @@ from ...sessions.manager.requests import (
 )
 from ...sessions.manager.service import Sessions
 from .decode import BodyDecoder, read_body
+from .header_text import header_text
 from .json_answer import json_answer
 from .openapi import describe_answer, describe_body, describe_file, describe_upload
 from .parts import WebParts
@@ -228,7 +229,7 @@ def _add_files(router: APIRouter, sessions: Sessions) -> None:
                 session_id=session_id, tenant=tenant, without_kv=without_kv, expected_version=expected_version
             )
         )
-        name = f'attachment; filename="{session_id}.sessile"'
+        name = f'attachment; filename="{header_text(session_id)}.sessile"'
         return Streamed(file, bytes, "application/octet-stream", {"content-disposition": name})
 
     @router.post(

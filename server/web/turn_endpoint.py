@@ -16,6 +16,7 @@ from .caller import Caller, Lane
 from .choices import StreamedChoices, WholeChoices, merged
 from .decode import BodyDecoder, read_body
 from .grammar_fields import wanted_grammar
+from .header_text import header_text
 from .identity import neutralised_header
 from .metrics import HttpMetrics
 from .parts import WebParts
@@ -80,7 +81,7 @@ class TurnEndpoint(Generic[Body]):
         return self._started(turn, head, count, self._headers(body, turn, head), stream=bool(body.stream))
 
     def _headers(self, body: Body, turn: CompletionRequest, head: TurnHead) -> dict[str, str]:
-        headers = {"x-request-id": head.id, "x-sessile-model": head.model, **neutralised_header(turn)}
+        headers = {"x-request-id": head.id, "x-sessile-model": header_text(head.model), **neutralised_header(turn)}
         if ignored := ignored_fields(body):
             headers["x-sessile-ignored"] = ", ".join(ignored)
         return headers

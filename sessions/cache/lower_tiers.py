@@ -147,6 +147,16 @@ class LowerTiers:
         if self.shared is not None and self.shared.is_usable:
             self._share(self.shared, content_keys, blocks)
 
+    def first_to_persist(self, content_keys: Sequence[bytes], first: int) -> int:
+        """From which block on ``persist`` would read the bytes of a path whose blocks from ``first`` on are new: the
+        beginning of an entry of the shared tier, if that lacks any."""
+        if self.shared is None or not self.shared.is_usable:
+            return first
+        size = self.shared.blocks_per_entry
+        lasts = range(size - 1, len(content_keys), size)
+        lacking = next((last + 1 - size for last in lasts if not self.shared.knows(content_keys[last])), first)
+        return min(first, lacking) // size * size
+
     def persist_tail(self, content_key: bytes, block: Block, tenant: str = "") -> None:
         """Keep the half-full block at a path's end where it outlives the process."""
         if self.disk is not None:

@@ -12,7 +12,7 @@ import torch
 
 from ....kernels.cuda_config import Arithmetic, CudaConfig, config_for
 from ....kernels.kv_copy import triton as kv_copy
-from ....kernels.kv_layout import KVOrder, reordered
+from ....kernels.kv_layout import KVLayout, KVOrder, reordered
 from ....kernels.linear import triton as linear_kernels
 from ....kernels.linear.rows import pack_rows
 from ....kernels.moe import Experts
@@ -28,8 +28,11 @@ from ....kernels.sampling import RowSampling, filters
 from ....kernels.sampling import triton as sampling_kernels
 from ....kernels.silu_mul import reference as silu_reference
 from ....kernels.silu_mul import triton as silu_kernels
+from ...engine.device.cuda_device import CudaDevice
+from ...engine.kv_cache import KVCache
 from .inputs import FORMS, batch_of, normal, pool_of, relative_error, unequal, weight_of
 from .results import Correctness, going_on
+from .transfers import check_transfers
 
 LLAMA, SMOLLM2, QWEN3_MOE, ONE_EACH = Heads(32, 8, 128), Heads(9, 3, 64), Heads(32, 4, 128), Heads(8, 8, 128)
 _BF16 = 1e-2
@@ -45,6 +48,7 @@ def check_ops(config: CudaConfig) -> Iterator[Correctness]:
         ("attention, kv_copy", _far_blocks(config)),
         ("deterministic", _deterministic(config)),
         ("kv_copy", _copies()),
+        ("kv_copy", _transfers()),
         ("linear", _linear(config)),
         ("linear", _fused_linear(config)),
         *(("moe", _experts(form, config)) for form in FORMS),
@@ -181,6 +185,13 @@ def _copies() -> Iterator[Correctness]:
     rows, old = pool[40].view(3, 2, 3, 16, 64), before.view(50, 3, 2, 3, 16, 64)
     error = max(unequal(rows[:, :, :, :11], old[3, :, :, :, :11]), unequal(rows[:, :, :, 11:], old[40, :, :, :, 11:]))
     yield Correctness("kv_copy", "prefix of a block", error, 0.0)
+
+
+def _transfers() -> Iterator[Correctness]:
+    device = CudaDevice(torch.device("cuda"))
+    kv_cache = KVCache(KVLayout(3, 8, 128, 16, torch.bfloat16, KVOrder.PLAIN), 64, device.torch_device)
+    kv_cache.pool.normal_()
+    yield from check_transfers(device, kv_cache)
 
 
 def _linear(config: CudaConfig) -> Iterator[Correctness]:

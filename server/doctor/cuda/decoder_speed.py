@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import time
 from collections.abc import Iterator
@@ -18,10 +19,14 @@ from ....kernels.kv_layout import KVLayout, KVOrder
 from ....kernels.linear import PackedLinear, linear, pack
 from ....kernels.rotary import cos_sin_table
 from ...engine.batch import StepArrays
+from ...engine.core import EngineCore
 from ...engine.device.cuda_device import CudaDevice
 from ...engine.device.graph_runner import GraphRunner
 from ...engine.device.step_buffers import Sizes
+from ...engine.engine_config import EngineConfig, Speculation
 from ...engine.kv_cache import KVCache
+from .engine_speed import PROMPT_TOKENS, seconds_a_step
+from .inputs import unequal
 from .results import Correctness, Speed
 from .speed import COPY, HEADS, MATMUL, dense, extend_flops, kv_bytes
 from .timing import Ceilings, seconds
@@ -29,6 +34,7 @@ from .timing import Ceilings, seconds
 LAYERS, HIDDEN, INNER, VOCABULARY, BLOCK = 32, 4096, 14_336, 128_256, 16
 CONTEXT, SEQUENCES, PROMPT = 4096, 64, 8192
 _STEPS = 30
+_ENGINE_KV_BYTES = 4 * 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +131,19 @@ class DecoderBench:
         for first, last in ((0, 170), (170, 292), (292, 300)):
             logits = self.runner.run(_part(whole, first, last))
         yield Correctness("decoder", "a prompt in chunks against the whole", _error(logits, wanted), 5e-2)
+        yield self._check_look_ahead()
+
+    def _check_look_ahead(self) -> Correctness:
+        """A step launched before the tokens of the one before it are read, against one that is given them."""
+        contexts = [100, 37, 250]
+        first, following = (step([context + more for context in contexts], 1, self.rng) for more in (0, 1))
+        ticket = self.runner.launch(first)
+        ahead = self.runner.launch(following, np.arange(len(contexts))).logits
+        tokens = np.array(self.runner.collect(ticket))
+        torch.cuda.synchronize()
+        ahead = ahead.clone()
+        told = self.runner.run(dataclasses.replace(following, token_ids=tokens))
+        return Correctness("decoder", "a step ahead against one that knows its tokens", unequal(ahead, told), 0.0)
 
     def measure(self, ceilings: Ceilings) -> Iterator[Speed]:
         """Decode steps, a prefill, and the host's time between steps."""
@@ -154,8 +173,24 @@ class DecoderBench:
             ticket = following
         self.runner.collect(ticket)
         gap = max((time.perf_counter() - started) / _STEPS - on_gpu, 1e-9)
-        case = f"host's gap between steps of {arrays.num_sequences}"
-        return Speed("decoder", case, gap, min(3e-4 / gap, 9.99), "0.3 ms", 1.0)
+        return _gap_line(f"runner's gap between steps of {arrays.num_sequences}", gap)
+
+    def measure_engine(self) -> Iterator[Speed]:
+        """The same of the whole engine, which plans, launches ahead, reads and reports."""
+        config = EngineConfig(
+            kv_memory_bytes=_ENGINE_KV_BYTES, max_sequences=SEQUENCES, host_memory_bytes=0, speculation=Speculation.OFF
+        )
+        core = EngineCore(config, self.model, torch.device("cuda"), time.monotonic)
+        for turns in (1, SEQUENCES):
+            arrays = step([PROMPT_TOKENS + 60] * turns, 1, self.rng)
+            on_gpu = seconds([functools.partial(self.runner.run, arrays)])
+            gap = max(seconds_a_step(core, turns, time.perf_counter) - on_gpu, 1e-9)
+            yield _gap_line(f"engine's gap between steps of {turns}", gap)
+        core.close()
+
+
+def _gap_line(case: str, gap: float) -> Speed:
+    return Speed("decoder", case, gap, min(3e-4 / gap, 9.99), "0.3 ms", 1.0)
 
 
 def _part(whole: StepArrays, first: int, last: int) -> StepArrays:

@@ -15,7 +15,7 @@ import torch
 from .results import Correctness, Speed, going_on, print_results
 
 _Line = TypeVar("_Line", Correctness, Speed)
-_DECODER_BYTES = 58 * 10**9  # weights, KV of 64 x 4096 tokens, and the steps themselves
+_DECODER_BYTES = 64 * 10**9  # weights, KV of 64 x 4096 tokens and of the engine's turns, and the steps themselves
 
 
 def main(arguments: Sequence[str] = ()) -> int:
@@ -86,6 +86,7 @@ def _speeds_and_decoder(started: float) -> tuple[list[Correctness], list[Speed]]
         _say(started, "decoder: graphs are captured")
         correctness.extend(_collect(bench.check(), started))
         yield from bench.measure(ceilings)
+        yield from bench.measure_engine()
 
     broken = going_on(decode(), lambda error: Speed("decoder", error, math.nan, None, "", 1.0))
     speeds += _collect(broken, started)

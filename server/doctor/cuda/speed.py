@@ -15,8 +15,8 @@ from ....kernels.linear import triton as linear_kernels
 from ....kernels.paged_attention.triton import paged_attention
 from ....kernels.rotary import Heads, cos_sin_table, rotary_kv_write
 from ....kernels.sampling import RowSampling, argmax, sample
-from ...engine.device.block_mover import BlockMover
 from ...engine.device.cuda_device import CudaDevice
+from ...engine.device.staged_blocks import StagedBlocks
 from ...engine.kv_cache import KVCache
 from .inputs import batch_of, normal, pool_of, weight_of
 from .results import Speed, going_on
@@ -93,28 +93,28 @@ def _copies(ceilings: Ceilings) -> Iterator[Speed]:
 
 
 def _moves(ceilings: Ceilings, pool: torch.Tensor, blocks: list[int]) -> Iterator[Speed]:
-    """Across the bus, by the engine's own mover."""
+    """Across the bus, through the engine's own staging buffers, until the last block is there."""
     from ....kernels.kv_layout import KVLayout, KVOrder
 
     device = CudaDevice(torch.device("cuda"))
     cache = KVCache(KVLayout(32, 8, 128, 16, torch.bfloat16, KVOrder.PLAIN), 1, device.torch_device)
     cache.pool = pool
-    mover = BlockMover(cache, device)
-    host = torch.empty(len(blocks), *pool.shape[1:], dtype=pool.dtype, pin_memory=True)
+    staged = StagedBlocks(cache, device)
 
-    def move(work: Callable[[], object]) -> Callable[[], None]:
-        def done() -> None:
-            work()
-            device.wait_for_copies()
+    def leave() -> None:
+        staged.copy_out(blocks, lambda start, found: None)
+        staged.settle()
 
-        return done
+    def land() -> None:
+        for start in range(0, len(blocks), staged.at_once):
+            with staged.landing(blocks[start : start + staged.at_once]) as landing:
+                landing.land(len(landing.buffers))
 
-    for name, work in (
-        ("to the host", functools.partial(mover.to_host, blocks, host)),
-        ("from the host", functools.partial(mover.to_device, host, blocks)),
-    ):
-        time = seconds([move(work)], repeat=8)
-        yield Speed("kv_copy", f"256 blocks {name}", time, host.nbytes / time / ceilings.bus, BUS, 0.80)
+    num_bytes = len(blocks) * staged.block_bytes
+    for name, work in (("to the host", leave), ("from the host", land)):
+        time = seconds([work], repeat=8)
+        yield Speed("kv_copy", f"256 blocks {name}", time, num_bytes / time / ceilings.bus, BUS, 0.80)
+    staged.close()
 
 
 def _rows(ceilings: Ceilings) -> Iterator[Speed]:

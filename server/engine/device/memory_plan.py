@@ -23,21 +23,24 @@ class MemoryPlan:
     free: int
     step: int  # of the largest step, while it runs
     graphs: int
+    staging: int = 0  # of blocks on their way to and from the tiers below
 
     @property
     def kv(self) -> int:
         """What the pool may take."""
-        return int((self.free - self.step - self.graphs) * (1 - _SPARE))
+        return int((self.free - self.step - self.graphs - self.staging) * (1 - _SPARE))
 
     def describe(self) -> str:
         """The numbers, for a person."""
         return (
             f"of {_gib(self.total)} are {_gib(self.free)} free after the weights; the largest step takes "
-            f"{_gib(self.step)}, graphs {_gib(self.graphs)}"
+            f"{_gib(self.step)}, graphs {_gib(self.graphs)}, staging buffers {_gib(self.staging)}"
         )
 
 
-def plan_memory(device: DeviceInterface, largest_step: Callable[[], None], graph_bytes: int) -> MemoryPlan:
+def plan_memory(
+    device: DeviceInterface, largest_step: Callable[[], None], graph_bytes: int, staging_bytes: int = 0
+) -> MemoryPlan:
     """Run ``largest_step`` and see what it takes.
 
     Raises:
@@ -52,7 +55,7 @@ def plan_memory(device: DeviceInterface, largest_step: Callable[[], None], graph
         if "out of memory" not in str(error).lower():
             raise
         raise out_of_memory(device, "the largest step") from error
-    return MemoryPlan(memory.total, memory.free, step, graph_bytes)
+    return MemoryPlan(memory.total, memory.free, step, graph_bytes, staging_bytes)
 
 
 def num_blocks(plan: MemoryPlan, layout: KVLayout, wanted_bytes: int) -> int:

@@ -14,6 +14,7 @@ from ...model.causal_lm import CausalLM
 from ..engine_config import EngineConfig
 from ..kv_cache import KVCache, blocks_in
 from ..model_runner import ModelRunner, Runner
+from ..pool_blocks import HostBlocks, PoolBlocks
 from ..sampler import sample
 from ..steps import HostSteps, Steps
 from .buckets import ROWS_OF_A_DRAFT
@@ -21,6 +22,7 @@ from .graph_runner import GraphRunner, Progress
 from .graph_steps import GraphSteps
 from .interface import DeviceInterface
 from .memory_plan import num_blocks, out_of_memory, plan_memory
+from .staged_blocks import ALL_STAGING_BYTES, StagedBlocks
 from .step_buffers import Sizes
 
 _WARM_UP_TOKENS = (2, 24, 160)
@@ -34,6 +36,7 @@ class DeviceParts:
     kv_cache: KVCache
     runner: Runner
     steps: Steps
+    blocks: PoolBlocks
 
 
 def device_parts(config: EngineConfig, model: CausalLM, device: torch.device, progress: Progress) -> DeviceParts:
@@ -49,17 +52,20 @@ def device_parts(config: EngineConfig, model: CausalLM, device: torch.device, pr
     layout = model.kv_layout(config.block_size)
     kv_cache = KVCache(layout, blocks_in(config.kv_memory_bytes, layout), device)
     runner = ModelRunner(model, kv_cache, device)
-    return DeviceParts(kv_cache, runner, HostSteps(runner, sample))
+    return DeviceParts(kv_cache, runner, HostSteps(runner, sample), HostBlocks(kv_cache.rows()))
 
 
 def gpu_parts(config: EngineConfig, model: CausalLM, device: DeviceInterface, progress: Progress) -> DeviceParts:
     """The parts for a GPU: the pool is as large as the memory that the largest step leaves, or as was asked for."""
     layout = model.kv_layout(config.block_size)
     progress("profile run", 0.0)
-    plan = plan_memory(device, lambda: _run_prompt(config, model, device, config.max_batch_tokens), _GRAPH_BYTES)
+    plan = plan_memory(
+        device, lambda: _run_prompt(config, model, device, config.max_batch_tokens), _GRAPH_BYTES, ALL_STAGING_BYTES
+    )
     blocks = num_blocks(plan, layout, config.kv_memory_bytes)
     try:
         kv_cache = KVCache(layout, blocks, device.torch_device)
+        staged = StagedBlocks(kv_cache, device)
         context = min(config.max_context or model.max_position, model.max_position, blocks * config.block_size)
         sizes = Sizes(_most_logits(config), config.max_sequences, -(-context // config.block_size) + 1)
         runner = GraphRunner(model, kv_cache, device, sizes)
@@ -67,7 +73,7 @@ def gpu_parts(config: EngineConfig, model: CausalLM, device: DeviceInterface, pr
         runner.capture(progress)
     except torch.OutOfMemoryError as error:
         raise out_of_memory(device, f"a KV pool of {blocks} blocks with its graphs") from error
-    return DeviceParts(kv_cache, runner, GraphSteps(runner, device, sizes.rows))
+    return DeviceParts(kv_cache, runner, GraphSteps(runner, device, sizes.rows), staged)
 
 
 def _warm_up(config: EngineConfig, model: CausalLM, device: DeviceInterface, progress: Progress) -> None:

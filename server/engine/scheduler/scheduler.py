@@ -1,24 +1,18 @@
 """Plans steps: which tokens of which turns.
 
 There are no phases: a step is one budget of tokens. Running decodes come first, one token each, then drafts for them;
-then chunks of prompts, the most urgent first, whether they run already or wait to start. A turn that waits holds no
-blocks, so those that run can always go on: when the pool has none left, the turn that is last in order gives its blocks
-to the tree and waits again. Drafts take only what is left over: they preempt nobody.
-
-A turn whose prefix is in a lower tier is admitted and *loads*: it has its blocks, but takes no part in steps until the
-I/O thread has filled them, or has given up; then it computes the rest.
+then chunks of prompts, the most urgent first, whether they run already or wait to start. Drafts take only what is left
+over: they preempt nobody.
 """
 
 from __future__ import annotations
 
-import bisect
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from ....sessions.cache.prefix_cache import PrefixCache
 from ....sessions.cache.radix_node import Match
-from ....sessions.cache.tiers import Tier
-from ..block_loads import BlockLoad, FinishedLoad, LoadDecision
+from ..block_loads import BlockLoad, LoadDecision
 from ..engine_config import EngineConfig
 from ..kv_transfer import KVTransfer
 from ..messages import FinishReason, Priority, QueueStats
@@ -26,29 +20,16 @@ from ..prompt_accounts import PromptAccounts
 from ..sequence import Sequence, SequenceState
 from ..speculation.drafter import Drafter
 from .draft_planner import DraftPlanner
-from .fair_shares import FairShares
-from .giving_way import offline_victim, unfair_victim
-from .in_flight import InFlightPrefixes
 from .look_ahead import decodes_alone, next_decodes
 from .plan import Chunk, StepPlan
-from .queue_counts import QueueCounts
 from .stall_bound import StallBound
 from .step_budget import StepBudget
 from .step_time import StepTimeModel
-from .turn_blocks import Taken, TurnBlocks
-from .urgency import ClassPatience, Urgency, due_at
-from .waiting_turns import WaitingTurns
-
-SPARE_BLOCKS_A_TURN = 4  # that what is loaded ahead leaves to each turn that runs
-EXAMINED_A_STEP = 16  # waiting turns that one step looks at, at most
-
-
-def _rank(sequence: Sequence) -> tuple[int, int]:
-    return sequence.turn.priority, sequence.order
+from .turn_states import TurnStates
 
 
 class Scheduler:
-    """Alone owns which turns wait, load and run. ``transfer`` None: there are no tiers below the device's."""
+    """Alone says what a step computes. ``transfer`` None: there are no tiers below the device's."""
 
     def __init__(
         self,
@@ -59,86 +40,75 @@ class Scheduler:
         transfer: KVTransfer | None = None,
         drafter: Drafter | None = None,
     ) -> None:
-        self._config = config
+        self._max_batch_tokens = config.max_batch_tokens
         self._drafts = DraftPlanner(cache, drafter, config.max_batch_tokens)
-        self._cache = cache
-        self._accounts = accounts
-        self._blocks = TurnBlocks(cache, accounts, transfer)
-        self._transfer = transfer
         self._clock = clock
-        self._patience = ClassPatience.of(config)
-        self._shares = [FairShares(config.weights) for _ in Priority]
-        self._waiting = WaitingTurns(self._patience, self._shares)
-        self._running: list[Sequence] = []  # by rank
-        self._loading: dict[Sequence, BlockLoad] = {}  # those ended meanwhile only wait for the I/O thread
-        self._in_flight = InFlightPrefixes()
-        self._did_not_fit: Sequence | None = None  # when it was tried last; nothing was given back since
         self._times = StepTimeModel()
+        self._turns = TurnStates(config, cache, accounts, clock, transfer, self._times)
         self._bound = StallBound(
             self._times,
             config.max_stall_ms / 1000 if config.max_stall_ms else math.inf,
             config.max_prefill_tokens_while_decoding or config.max_batch_tokens,
         )
-        self._counts = QueueCounts()
-        self._examined = 0  # in this step
-        self.num_preemptions = 0
 
     @property
     def running(self) -> tuple[Sequence, ...]:
-        return tuple(self._running)
+        return self._turns.running
 
     @property
     def waiting(self) -> tuple[Sequence, ...]:
-        return tuple(self._waiting)
+        return tuple(self._turns.waiting)
 
     @property
     def num_waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._turns.waiting)
 
     @property
     def loading(self) -> tuple[Sequence, ...]:
-        return tuple(self._loading)
+        return self._turns.loading
+
+    @property
+    def num_preemptions(self) -> int:
+        """Since the start."""
+        return self._turns.num_preemptions
 
     @property
     def prefill_tokens_per_s(self) -> float:
         """Recent speed, while there are prompts to compute."""
-        return self._counts.prefill_tokens_per_s
+        return self._turns.counts.prefill_tokens_per_s
 
     @property
     def turn_s(self) -> float:
         """Recent mean of the seconds from a turn's start to its end."""
-        return self._counts.turn_s
+        return self._turns.counts.turn_s
 
     def queues(self) -> tuple[QueueStats, ...]:
         """What waits and waited, by class."""
-        return self._counts.by_class(self._waiting)
+        return self._turns.counts.by_class(self._turns.waiting)
 
     def served_tokens(self, tenant: str, priority: Priority) -> float:
         """What counts against ``tenant`` in a class; only differences between tenants mean anything."""
-        return self._shares[priority].served(tenant)
+        return self._turns.shares[priority].served(tenant)
 
     def spread(self, priority: Priority) -> float:
         """By how much, in a class, the tenant served most is ahead of the one served least, among those that wait."""
-        return self._shares[priority].spread
+        return self._turns.shares[priority].spread
 
     def due(self, sequence: Sequence) -> float:
         """From when on no turn of the same tenant and class that comes later starts before ``sequence``, which
         waits."""
-        return self._waiting.urgency(sequence).due
+        return self._turns.waiting.urgency(sequence).due
 
     def add(self, sequence: Sequence) -> None:
         """Let a turn wait for its first step."""
-        sequence.cached_on_arrival = self._wait(sequence)
+        self._turns.add(sequence)
 
     def schedule(self) -> StepPlan:
         """Plan the next step, admitting and preempting turns as needed. An empty plan: nothing can be done."""
         now = self._clock()
-        self._examined = 0
-        self._take_finished_loads()
-        plan = StepPlan(expired=self._expire(now))
-        self._waiting.lift(now)
-        self._clear_the_way(plan, now)
-        budget = StepBudget(self._config.max_batch_tokens, self._bound)
+        plan = StepPlan()
+        self._turns.begin_step(plan, now)
+        budget = StepBudget(self._max_batch_tokens, self._bound)
         prefilling = self._plan_decodes(plan)
         self._drafts.add_to(plan)
         budget.add_decodes(plan.chunks)
@@ -151,18 +121,17 @@ class Scheduler:
         """Plan the step after ``present`` before the tokens of that are known (see ``look_ahead``). None: it depends on
         them, or something else than to decode may have to be done."""
         now = self._clock()
-        self._waiting.lift(now)
-        if not decodes_alone(present, self._running) or self._may_change(now):
+        if not decodes_alone(present, self._turns.running) or not self._turns.let_time_pass(now):
             return None
         chunks = next_decodes(present)
-        if not chunks or not all(self._blocks.grow(chunk.sequence, chunk.start + 1) for chunk in chunks):
+        if not chunks or not all(self._turns.grow(chunk.sequence, chunk.start + 1) for chunk in chunks):
             return None
         if not self._drafts.skips():
             return None
-        budget = StepBudget(self._config.max_batch_tokens, self._bound)
+        budget = StepBudget(self._max_batch_tokens, self._bound)
         budget.add_decodes(chunks)
         predicted_s = self._times.predict(budget.work)
-        return StepPlan(chunks=chunks, expired=self._expire(now), work=budget.work, predicted_s=predicted_s)
+        return StepPlan(chunks=chunks, expired=self._turns.expire(now), work=budget.work, predicted_s=predicted_s)
 
     def complete(self, plan: StepPlan) -> dict[Sequence, list[int]]:
         """Note that ``plan`` was computed and give full blocks to the tree. Drafts are not taken for computed yet: what
@@ -173,109 +142,58 @@ class Scheduler:
         """
         replaced: dict[Sequence, list[int]] = {}
         for chunk in plan.chunks:
-            sequence = chunk.sequence
-            if sequence.finish_reason is not None:  # it ended by the token that this step, planned ahead, goes on from
+            if chunk.sequence.finish_reason is not None:  # by the token that this step, planned ahead, goes on from
                 continue
-            sequence.num_computed = chunk.start + chunk.num_own_tokens
-            changed = self._blocks.commit(sequence)
+            changed = self._turns.computed(chunk.sequence, chunk.start + chunk.num_own_tokens)
             if changed:
-                replaced[sequence] = changed
-            let_go = self._in_flight.advance(sequence, sequence.num_computed // self._blocks.block_size)
-            if let_go:
-                self._let_go(let_go)
+                replaced[chunk.sequence] = changed
         return replaced
 
     def accept(self, chunks: list[Chunk], accepted: Chunk) -> bool:
         """Note that a turn got tokens in a step, of which all but the last were computed as drafts of ``accepted``, one
         of the turn's ``chunks``. Returns whether it has other blocks now."""
-        self._charge(accepted.sequence, accepted.sequence.num_tokens)
+        self._turns.charge(accepted.sequence, accepted.sequence.num_tokens)
         return self._drafts.accept(chunks, accepted)
 
     def observe(self, plan: StepPlan, seconds: float) -> None:
         """The step of ``plan`` took ``seconds``: what is predicted next learns from it."""
         self._bound.observe(plan.work, plan.predicted_s, seconds)
         self._times.observe(plan.work, seconds)
-        self._counts.note_prefill(plan.work.prefill_tokens, seconds)
+        self._turns.counts.note_prefill(plan.work.prefill_tokens, seconds)
 
     def finish(self, sequence: Sequence, reason: FinishReason) -> None:
         """End a turn, running or waiting; what it computed stays cached. One that loads gives its blocks back when the
         I/O thread, which still writes to them, is done."""
-        sequence.finish_reason = reason
-        match sequence.state:
-            case SequenceState.LOADING:
-                self._note_load_s(sequence)
-                return
-            case SequenceState.RUNNING:
-                self._stop_running(sequence)
-            case SequenceState.WAITING:
-                self._waiting.remove(sequence)
-                self._in_flight.leave(sequence)
-            case SequenceState.FINISHED:
-                raise AssertionError("a turn ends once")
-        self._forget(sequence)
+        self._turns.finish(sequence, reason)
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless all turns are where they say. For tests: visits everything."""
-        self._in_flight.check_integrity()
-        assert all(each.held is None for each in self._waiting), "a turn that waits holds blocks"
-        assert all(each.held is not None for each in (*self._running, *self._loading)), "a turn runs without blocks"
+        self._turns.check_integrity()
 
     def plan_load(self, sequence: Sequence) -> tuple[Match, LoadDecision]:
         """What a sequence that does not wait yet would find on the device, and load."""
-        return self._blocks.plan(sequence)
+        return self._turns.plan_load(sequence)
 
     def load_ahead(self, sequence: Sequence) -> BlockLoad | None:
         """Let a sequence load what the lower tiers have of it, and then end: it takes no part in steps. None: there is
         nothing to load, or no room that others do not need: those that run, to go on, and those that wait, to start."""
-        busy = len(self._running) + len(self._loading)
-        if busy + len(self._waiting) >= self._config.max_sequences:
-            return None
-        spare = SPARE_BLOCKS_A_TURN * (busy + 1) + sum(
-            self._cache.blocks_for(each.num_tokens) for each in self._waiting
-        )
-        load = self._blocks.take_ahead(sequence, spare)
-        if load is None:
-            return None
-        sequence.state, sequence.finish_reason = SequenceState.LOADING, FinishReason.LENGTH
-        sequence.load_started = self._clock()
-        self._in_flight.begin(sequence, sequence.content_keys, sequence.num_computed // self._blocks.block_size)
-        self._loading[sequence] = load
-        return load
+        return self._turns.load_ahead(sequence)
 
     def note_room(self) -> None:
         """Blocks became available otherwise than by a turn's end: one that did not fit may fit now."""
-        self._did_not_fit = None
-
-    # -- planning -------------------------------------------------------------------------------------------------
-
-    def _expire(self, now: float) -> list[Sequence]:
-        """End the turns that have waited past their deadline."""
-        expired = self._waiting.expired(now)
-        for sequence in expired:
-            self._counts.note_expiry(sequence, now)
-            self.finish(sequence, FinishReason.EXPIRED)
-        return expired
-
-    def _may_change(self, now: float) -> bool:
-        """Whether a turn may begin to run in the next step, or one that runs give way."""
-        if self._loading or (self._transfer is not None and self._transfer.num_hanging_blocks):
-            return True
-        waits = self._waiting.first()
-        if waits is None:
-            return False
-        starts = self._has_a_place and waits is not self._did_not_fit
-        return starts or self._victim(waits, now) is not None
+        self._turns.note_room()
 
     def _plan_decodes(self, plan: StepPlan) -> list[Sequence]:
         """Returns the turns that run and do not decode; some may be preempted by now."""
-        spare = self._config.max_batch_tokens - len(self._running)  # for what grammars forced
+        running = self._turns.running
+        spare = self._max_batch_tokens - len(running)  # for what grammars forced
         prefilling = []
-        for sequence in self.running:
+        for sequence in running:
             if sequence.state is not SequenceState.RUNNING:
                 continue
             if not sequence.is_decoding:
                 prefilling.append(sequence)
-            elif self._make_room(sequence, plan):
+            elif self._turns.make_room(sequence, plan):
                 forced = min(sequence.num_uncomputed - 1, spare)
                 spare -= forced
                 plan.chunks.append(Chunk(sequence, sequence.num_computed, 1 + forced))
@@ -284,14 +202,14 @@ class Scheduler:
     def _plan_prefills(self, running: list[Sequence], plan: StepPlan, budget: StepBudget, now: float) -> None:
         """Fill what is left of the step with chunks of ``running`` turns and of others that start where it is their
         turn, the most urgent first."""
-        prefills = [(self._urgency(each, now), each) for each in running if each.state is SequenceState.RUNNING]
+        prefills = [(self._turns.urgency(each, now), each) for each in running if each.state is SequenceState.RUNNING]
         prefills.sort(key=lambda pair: pair[0], reverse=True)
         waits: Sequence | None = None
         while budget.has_room:
-            waits = waits or self._next_to_start()
-            if waits is not None and (not prefills or self._waiting.urgency(waits) < prefills[-1][0]):
+            waits = waits or self._turns.next_to_start()
+            if waits is not None and (not prefills or self._turns.waiting.urgency(waits) < prefills[-1][0]):
                 sequence, waits = waits, None
-                self._start(sequence, plan, now)
+                self._turns.start(sequence, plan, now)
             elif prefills:
                 sequence = prefills.pop()[1]
             else:
@@ -303,205 +221,3 @@ class Scheduler:
         num_tokens = budget.take_prefill(sequence)
         if num_tokens:
             plan.chunks.append(Chunk(sequence, sequence.num_computed, num_tokens))
-
-    def _urgency(self, sequence: Sequence, now: float) -> Urgency:
-        """Of a turn that runs: the less is left to compute, the sooner it is due."""
-        left_s = self._times.prefill_s(sequence.num_uncomputed, sequence.num_computed)
-        own = Urgency(self._patience.level(sequence, now), due_at(sequence, left_s), sequence.order)
-        return self._in_flight.urgency(sequence, own)
-
-    # -- waiting and starting -------------------------------------------------------------------------------------
-
-    def _wait(self, sequence: Sequence) -> int:
-        """Let a turn wait; returns how many of its tokens are cached on the device."""
-        cached = self._blocks.look_up(sequence)
-        num_uncached = sequence.num_tokens - cached - self._blocks.num_in_lower_tiers(sequence, cached)
-        work_s = self._times.prefill_s(num_uncached, sequence.num_tokens - num_uncached)
-        self._waiting.add(sequence, due_at(sequence, work_s), num_uncached, self._clock())
-        return cached
-
-    def _next_to_start(self) -> Sequence | None:
-        """The turn that waits and is to start next; None if there is none that can. On the way to it, turns whose
-        prefix is being computed right now are put aside until it is there."""
-        self._let_late_ones_go()
-        while self._has_a_place and self._examined < EXAMINED_A_STEP:
-            sequence = self._waiting.first()
-            if sequence is None or sequence is self._did_not_fit:
-                return None
-            self._examined += 1
-            found = self._in_flight.find(sequence.content_keys, self._blocks.num_cached_blocks(sequence))
-            if found is None:
-                return sequence
-            self._in_flight.follow(sequence, self._waiting.urgency(sequence), *found)
-            self._waiting.park(sequence)
-        return None
-
-    @property
-    def _has_a_place(self) -> bool:
-        return len(self._running) + len(self._loading) < self._config.max_sequences
-
-    def _start(self, sequence: Sequence, plan: StepPlan, now: float) -> None:
-        """Move a turn from waiting to running, or to loading, with what the cache has of it. If the pool has no room it
-        goes on waiting, and so do those behind it."""
-        taken = self._blocks.take(sequence, spare_blocks=len(self._running) + len(self._loading))
-        while taken is None and not self._running and not self._loading and self._blocks.make_way():
-            taken = self._blocks.take(sequence, spare_blocks=0)
-        if taken is None:
-            self._did_not_fit = sequence
-            return
-        level = self._waiting.urgency(sequence).level
-        self._shares[level].choose(sequence.turn.tenant)
-        self._waiting.remove(sequence)
-        sequence.charged_level = level
-        if sequence.admitted is None:
-            sequence.admitted = now
-            self._counts.note_start(sequence, now)
-        self._begin(sequence, taken, plan, now)
-
-    def _begin(self, sequence: Sequence, taken: Taken, plan: StepPlan, now: float) -> None:
-        if taken.copy is not None:
-            plan.copies.append(taken.copy)
-        self._in_flight.begin(sequence, sequence.content_keys, sequence.num_computed // self._blocks.block_size)
-        if taken.load is not None:
-            sequence.state = SequenceState.LOADING
-            sequence.load_started = now
-            self._loading[sequence] = taken.load
-            plan.loads.append(taken.load)
-        else:
-            self._run(sequence, sequence.num_computed, {})
-
-    def _run(self, sequence: Sequence, num_matched: int, loaded: dict[Tier, int]) -> None:
-        """Let an admitted turn take part in steps."""
-        sequence.state = SequenceState.RUNNING
-        bisect.insort(self._running, sequence, key=_rank)
-        sequence.num_charged = max(sequence.num_charged, sequence.num_computed)
-        self._charge(sequence, sequence.num_tokens)
-        self._accounts.count(sequence, num_matched, loaded)
-
-    def _charge(self, sequence: Sequence, num_tokens: int) -> None:
-        """The first ``num_tokens`` of ``sequence`` count against its tenant; each counts once."""
-        if num_tokens > sequence.num_charged:
-            self._shares[sequence.charged_level].charge(sequence.turn.tenant, num_tokens - sequence.num_charged)
-            sequence.num_charged = num_tokens
-
-    # -- loads ----------------------------------------------------------------------------------------------------
-
-    def _take_finished_loads(self) -> None:
-        if self._transfer is None:
-            return
-        for load in self._transfer.finished():
-            self._end_load(load)
-        for hanging in self._transfer.give_up():
-            self._leave_behind(hanging)
-        for returned in self._transfer.returned():
-            self._blocks.take_back(returned)
-            self._did_not_fit = None
-
-    def _leave_behind(self, load: BlockLoad) -> None:
-        """A load hangs: its turn computes what it would have brought, in other blocks, or waits for these."""
-        sequence = load.sequence
-        del self._loading[sequence]
-        fits = self._blocks.leave_behind(sequence, load)
-        if sequence.finish_reason is not None:
-            self._give_back(sequence)
-            self._forget(sequence)
-            return
-        self._note_load_s(sequence)
-        if fits:
-            self._run(sequence, sequence.num_computed, {})
-            return
-        self._give_back(sequence)
-        sequence.state, sequence.num_computed = SequenceState.WAITING, 0
-        self._wait(sequence)
-
-    def _end_load(self, load: FinishedLoad) -> None:
-        """What was loaded is like what was computed; the turn goes on from there."""
-        sequence = load.sequence
-        del self._loading[sequence]
-        num_matched = sequence.num_computed
-        sequence.num_computed += load.num_tokens
-        if sequence.finish_reason is not None:
-            self._give_back(sequence)
-            self._forget(sequence)
-            return
-        self._note_load_s(sequence)
-        self._blocks.commit(sequence)
-        self._run(sequence, num_matched, load.tokens)
-        self._let_go(self._in_flight.advance(sequence, sequence.num_computed // self._blocks.block_size))
-
-    def _note_load_s(self, sequence: Sequence) -> None:
-        """Loads of the prompt alone: one after a preemption is a part of the seconds of decoding."""
-        if sequence.first_token is None:
-            sequence.load_s += self._clock() - sequence.load_started
-
-    def _let_late_ones_go(self) -> None:
-        """Nobody waits for a load that should have ended."""
-        for sequence, load in self._loading.items():
-            if self._transfer is not None and self._transfer.is_late(load):
-                self._let_go(self._in_flight.end(sequence))
-
-    def _let_go(self, followers: Iterable[Sequence]) -> None:
-        """Put turns back into the order: what they waited for is there, or will not come."""
-        for follower in followers:
-            self._waiting.unpark(follower, self._clock())
-
-    # -- giving back ----------------------------------------------------------------------------------------------
-
-    def _make_room(self, sequence: Sequence, plan: StepPlan) -> bool:
-        """Reserve the blocks of all tokens of ``sequence``; False if it was preempted itself."""
-        while not self._blocks.grow(sequence, sequence.num_tokens):
-            if len(self._running) == 1 and self._blocks.make_way():
-                continue
-            victim = self._running[-1]
-            self._preempt(victim, plan)
-            if victim is sequence:
-                return False
-        return True
-
-    def _clear_the_way(self, plan: StepPlan, now: float) -> None:
-        """Preempt a turn if one that waits has more right to run and cannot start."""
-        waits = self._waiting.first() if self._running else None
-        if waits is None:
-            self._did_not_fit = self._did_not_fit if self._running or self._loading else None
-            return
-        victim = self._victim(waits, now)
-        if victim is not None:
-            self._preempt(victim, plan)
-
-    def _victim(self, waits: Sequence, now: float) -> Sequence | None:
-        """The running turn that has less right to run than ``waits``, which cannot start beside it."""
-        if waits is not self._did_not_fit and self._has_a_place:
-            return None
-        level, running = self._waiting.urgency(waits).level, self._running
-        victim = offline_victim(running, level, self._patience, now)
-        if victim is None and not self._has_a_place:
-            victim = unfair_victim(running, waits, self._shares[level], level, self._patience, now)
-        return victim
-
-    def _preempt(self, sequence: Sequence, plan: StepPlan) -> None:
-        self._stop_running(sequence)
-        plan.preempted.append(sequence)
-        sequence.state = SequenceState.WAITING
-        sequence.num_computed = 0
-        sequence.preemptions += 1
-        self.num_preemptions += 1
-        self._wait(sequence)
-
-    def _stop_running(self, sequence: Sequence) -> None:
-        self._running.remove(sequence)
-        not_computed = sequence.num_charged - sequence.num_computed
-        if not_computed > 0:
-            sequence.num_charged = sequence.num_computed
-            self._shares[sequence.charged_level].charge(sequence.turn.tenant, -not_computed)
-            self._waiting.served_less(sequence.turn.tenant)
-        self._give_back(sequence)
-
-    def _give_back(self, sequence: Sequence) -> None:
-        self._blocks.give_back(sequence)
-        self._did_not_fit = None
-        self._let_go(self._in_flight.end(sequence))
-
-    def _forget(self, sequence: Sequence) -> None:
-        """A turn has ended."""
-        sequence.state = SequenceState.FINISHED
-        self._counts.note_end(sequence, self._clock())

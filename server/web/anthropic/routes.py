@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from ..caller import Caller
 from ..decode import BodyDecoder, read_body
+from ..header_text import header_text
 from ..identity import neutralised_header
 from ..json_answer import json_answer
 from ..metrics import HttpMetrics
@@ -47,7 +48,7 @@ def messages_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
             cache_control=retention_of(body),
             request_id=request_id,
         )
-        headers = {"request-id": request_id, "x-sessile-model": head.model, **neutralised_header(turn)}
+        headers = {"request-id": request_id, "x-sessile-model": header_text(head.model), **neutralised_header(turn)}
         if ignored := _ignored(request, ignored_fields(body)):
             headers["x-sessile-ignored"] = ", ".join(ignored)
         events, writer, meter = parts.turns.complete(turn), MessageWriter(head), metrics.start_turn("messages")
@@ -66,7 +67,7 @@ def messages_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
         body: CountTokensBody = count_decoder.decode(await read_body(request, parts.http.max_body_bytes))
         parts.served.check(body.model)
         counted = await parts.turns.count_tokens(conversation_request(body, tenant))
-        headers = {"request-id": new_request_id(), "x-sessile-model": parts.served.name}
+        headers = {"request-id": new_request_id(), "x-sessile-model": header_text(parts.served.name)}
         if ignored := _ignored(request, ignored_fields(body)):
             headers["x-sessile-ignored"] = ", ".join(ignored)
         return json_answer(TokenCount(input_tokens=counted), headers=headers)

@@ -25,6 +25,7 @@ from ....sessions.manager.requests import (
 )
 from ..caller import Caller
 from ..decode import BodyDecoder, read_body
+from ..header_text import header_text
 from ..identity import neutralised_header
 from ..json_answer import json_answer
 from ..metrics import HttpMetrics
@@ -188,7 +189,7 @@ class ResponsesEndpoint:
 
     def headers(self, body: ResponsesBody) -> dict[str, str]:
         """What every answer says."""
-        headers = {"x-sessile-model": self.parts.served.name}
+        headers = {"x-sessile-model": header_text(self.parts.served.name)}
         if ignored := ignored_fields(body):
             headers["x-sessile-ignored"] = ", ".join(ignored)
         return headers

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from fake_device import FakeDevice
+from summing_model import SummingModel
 
+from sessile.server.doctor.cuda.engine_speed import seconds_a_step
 from sessile.server.doctor.cuda.report import main
 from sessile.server.doctor.cuda.results import Correctness, Speed, going_on, print_results
+from sessile.server.doctor.cuda.transfers import check_transfers
+from sessile.server.engine import core as core_module
+from sessile.server.engine.core import EngineCore
+from sessile.server.engine.device.parts import gpu_parts
+from sessile.server.engine.engine_config import EngineConfig
+from sessile.server.engine.kv_cache import KVCache
 
 
 def test_without_a_gpu_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,6 +43,45 @@ def test_a_part_that_fails_is_a_line_and_the_rest_goes_on() -> None:
     found = list(going_on(lines(), lambda error: Correctness("a", error, math.nan, 0.0)))
     assert [line.is_right for line in found] == [True, False]
     assert found[1].case == "RuntimeError: misaligned address"
+
+
+def test_transfers_are_compared_to_the_bit() -> None:
+    layout, device = SummingModel().kv_layout(16), FakeDevice()
+    kv_cache = KVCache(layout, 64, device.torch_device)
+    kv_cache.pool.copy_(torch.randn(kv_cache.pool.shape))
+    lines = list(check_transfers(device, kv_cache))
+    assert len(lines) == 2
+    assert all(line.is_right for line in lines)
+
+
+class EagerDevice(FakeDevice):
+    """One that does not keep the order of its streams."""
+
+    def put(self, work: Callable[[], object]) -> None:
+        work()
+
+
+def test_a_transfer_that_comes_too_early_is_found() -> None:
+    device = EagerDevice()
+    kv_cache = KVCache(SummingModel().kv_layout(16), 64, device.torch_device)
+    kv_cache.pool.copy_(torch.randn(kv_cache.pool.shape))
+    kv_cache.pool[:] += 1.0
+    device.copy = lambda target, source: None  # type: ignore[method-assign]
+    assert not all(line.is_right for line in check_transfers(device, kv_cache))
+
+
+@pytest.mark.parametrize("turns", [1, 3])
+def test_a_step_of_the_engine_is_timed_where_all_decode(monkeypatch: pytest.MonkeyPatch, turns: int) -> None:
+    device, model = FakeDevice(), SummingModel()
+    model.max_position = 4096
+    config = EngineConfig(kv_memory_bytes=80 * 16 * model.kv_layout(16).block_bytes, max_sequences=4, max_context=2000)
+    parts = gpu_parts(config, model, device, lambda stage, fraction: None)
+    monkeypatch.setattr(core_module, "device_parts", lambda *arguments: parts)
+    core = EngineCore(config, model, torch.device("cpu"), itertools.count().__next__)
+    clock = (0.25 * tick for tick in itertools.count())
+    assert seconds_a_step(core, turns, clock.__next__) == 0.25
+    assert core.stats().running == 0
+    core.close()
 
 
 def test_the_table_says_what_is_wrong_and_what_is_slow(capsys: pytest.CaptureFixture[str]) -> None:

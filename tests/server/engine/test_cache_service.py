@@ -7,6 +7,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from checksum_model import VOCAB, ChecksumModel, continuation
 from hypothesis import given
 from hypothesis import settings as tried
 from hypothesis import strategies as st
+from staged_pool import staged_pools
 
 from sessile.server.engine.cache_messages import (
     CacheCall,
@@ -48,6 +50,13 @@ from sessile.sessions.cache.token_key import TOKEN_BYTES, pack_tokens
 BLOCK = 16
 BLOCK_BYTES = 2 * BLOCK * 2 * 4
 LOADING_IS_CHEAP = Calibration(prefill=(1.0, 1.0, 0.0), loads={"host": (1e-6, 1e-12), "disk": (1e-6, 1e-12)})
+
+
+@pytest.fixture(scope="module", params=["in memory", "staged"], autouse=True)
+def pool(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A pool in this machine's memory, or a GPU's that is not there."""
+    with staged_pools() if request.param == "staged" else nullcontext():
+        yield
 
 
 class Engine:

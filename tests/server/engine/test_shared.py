@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import torch
 from checksum_model import VOCAB, ChecksumModel, continuation
 from memory_store import MemoryStore
+from staged_pool import staged_pools
 
 from sessile.server.engine.core import EngineCore
 from sessile.server.engine.engine_config import EngineConfig
@@ -33,6 +35,13 @@ BLOCK = 16
 BLOCK_BYTES = 2 * BLOCK * 2 * 4
 PER_ENTRY = 4
 COMPUTING_IS_DEAR = Calibration(prefill=(1.0, 1.0, 0.0), loads={"host": (1e-6, 1e-12)})
+
+
+@pytest.fixture(scope="module", params=["in memory", "staged"], autouse=True)
+def pool(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A pool in this machine's memory, or a GPU's that is not there."""
+    with staged_pools() if request.param == "staged" else nullcontext():
+        yield request.param
 
 
 def open_tiers(
@@ -151,12 +160,12 @@ def test_what_the_device_has_of_an_entry_goes_to_scratch(servers: Servers) -> No
     assert sources.shared == 384 - 96
 
 
-def test_a_long_prefix_is_shared_over_several_turns(servers: Servers) -> None:
-    """Not all at once: copying holds up the step."""
+def test_a_long_prefix_is_shared_over_several_turns(servers: Servers, pool: str) -> None:
+    """Not all at once: copying holds up the step. From a GPU's pool another thread copies."""
     first, second = servers.start(num_blocks=200), servers.start(num_blocks=200)
     long = prompt(1600)  # 25 entries, 16 at once
     first.complete(long)
-    assert len(servers.objects) == 16
+    assert len(servers.objects) == (16 if pool == "in memory" else 25)
     first.complete([*long, 1])
     assert len(servers.objects) == 25
     assert second.complete([*long, 2]).shared == 1600

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from staged_pool import staged_pools
 from tiny_llama import VOCAB, make_tiny_llama
 
 from sessile.server.engine.cache_messages import CacheCall, CacheRequest, ExportPath, ImportPath, SuspendPath
@@ -28,6 +31,13 @@ from sessile.sessions.cache.token_key import pack_tokens
 LOADING_IS_CHEAP = Calibration(prefill=(1.0, 1.0, 0.0), loads={"host": (1e-6, 1e-12), "disk": (1e-6, 1e-12)})
 PROMPT = [(7 * i * i + 3 * i) % VOCAB for i in range(203)]
 MORE = [5, 9, 77]
+
+
+@pytest.fixture(scope="module", params=["in memory", "staged"], autouse=True)
+def pool(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A pool in this machine's memory, or a GPU's that is not there."""
+    with staged_pools() if request.param == "staged" else nullcontext():
+        yield
 
 
 @pytest.fixture(scope="module", params=["bfloat16"])
@@ -85,12 +95,11 @@ class Engine:
     def kv(self, path: list[int]) -> np.ndarray:
         """The bytes of the path's whole blocks."""
         match = self.core._cache.prefixes.match("", pack_tokens(path))
-        rows = self.core._cache.files._rows
-        return rows[match.blocks].copy()
+        return self.core._kv_cache.rows()[match.blocks].copy()
 
     def spoil_free_blocks(self) -> None:
         """What a free block holds is nobody's business."""
-        rows, pool = self.core._cache.files._rows, self.core._cache.pool
+        rows, pool = self.core._kv_cache.rows(), self.core._cache.pool
         for block in range(len(rows)):
             if pool.refcount(block) == 0:
                 rows[block] = 0xA5

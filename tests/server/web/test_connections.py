@@ -13,6 +13,7 @@ import pytest
 import uvicorn
 
 from sessile.server.web.application import create_app
+from sessile.sessions.manager.requests import TextDelta
 
 
 class _Server(uvicorn.Server):
@@ -89,3 +90,27 @@ async def test_a_lying_length_is_no_turn(stage, address):
     async with httpx.AsyncClient(base_url=f"http://{address[0]}:{address[1]}") as client:
         assert (await client.get("/health")).status_code == 200
     assert stage.turns.requests == []
+
+
+async def test_a_slow_reader_slows_its_own_stream_only(stage, address, chat_body, finished):
+    """One client stops reading in the middle of a long answer: its turn waits for it, and others run to their ends."""
+    long = [TextDelta(text="x" * 1000, token_ids=(1,)) for _ in range(20_000)]  # more than the buffers between us hold
+    stage.turns.script = [*long, finished]
+    body = json.dumps(chat_body | {"stream": True}).encode()
+    reader, writer = await asyncio.open_connection(*address, limit=2**16)
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+    begun = await reader.readuntil(b"\r\n\r\n")
+    assert begun.startswith(b"HTTP/1.1 200")
+    stage.turns.script = [TextDelta(text="quick", token_ids=(1,)), finished]
+    async with httpx.AsyncClient(base_url=f"http://{address[0]}:{address[1]}") as client:
+        for stream in (True, False):
+            answer = await client.post("/v1/chat/completions", json=chat_body | {"stream": stream})
+            assert "quick" in answer.text
+    assert stage.turns.closed == 2  # the slow one's turn is not over: it waits for its reader
+    size = 0
+    while b"[DONE]" not in (piece := await reader.read(2**20)):
+        size += len(piece)
+    assert size > 20_000_000
+    await _until(lambda: stage.turns.closed == 3)
+    writer.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -54,7 +55,7 @@ def drafter() -> Drafter | None:
 
 
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch, device: FakeDevice, drafter: Drafter | None) -> EngineCore:
+def engine(monkeypatch: pytest.MonkeyPatch, device: FakeDevice, drafter: Drafter | None) -> Iterator[EngineCore]:
     config = EngineConfig(
         kv_memory_bytes=80 * BLOCK_BYTES, max_batch_tokens=24, max_prefill_tokens_while_decoding=16, max_sequences=4
     )
@@ -63,7 +64,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, device: FakeDevice, drafter: Drafter
         return gpu_parts(config, model, device, lambda stage, fraction: None)
 
     monkeypatch.setattr(core_module, "device_parts", parts)
-    return EngineCore(
+    core = EngineCore(
         config,
         SummingModel(),
         torch.device("cpu"),
@@ -71,6 +72,8 @@ def engine(monkeypatch: pytest.MonkeyPatch, device: FakeDevice, drafter: Drafter
         drafter=None if drafter is None else lambda runner, kv_cache: drafter,
         vocabulary=lambda: guidance_tokenizer(LETTERS, lambda text: [ord(letter) - ord(" ") for letter in text]),
     )
+    yield core
+    core.close()
 
 
 def _run(engine: EngineCore, prompts: dict[str, list[int]], **sampling: Any) -> dict[str, list[int]]:

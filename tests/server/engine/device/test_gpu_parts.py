@@ -1,17 +1,14 @@
-"""Memory of a GPU, the moving of blocks, and the engine on a GPU that is not there."""
+"""Memory of a GPU, and the parts of an engine on one that is not there."""
 
 from __future__ import annotations
 
 import pytest
-import torch
 from fake_device import GIB, FakeDevice
 from summing_model import SummingModel
 
-from sessile.server.engine.device.block_mover import BlockMover
 from sessile.server.engine.device.memory_plan import MemoryPlan, num_blocks, plan_memory
 from sessile.server.engine.device.parts import gpu_parts
 from sessile.server.engine.engine_config import EngineConfig
-from sessile.server.engine.kv_cache import KVCache
 from sessile.sessions.errors import ConfigError
 
 LAYOUT = SummingModel().kv_layout(16)
@@ -59,22 +56,3 @@ def test_parts_of_a_gpu() -> None:
     assert parts.kv_cache.num_blocks == 80
     assert model.rows[0] == 32, "the profile run is the largest step"
     assert heard[0] == "profile run" and heard[-1] == "capture graphs"
-
-
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_blocks_move_through_staging_and_back(count: int) -> None:
-    device = FakeDevice()
-    kv_cache = KVCache(LAYOUT, 12, device.torch_device)
-    kv_cache.pool.copy_(torch.randn(kv_cache.pool.shape))
-    mover = BlockMover(kv_cache, device, staging_bytes=2 * LAYOUT.block_bytes)
-    blocks = [7, 3, 11, 0, 5][:count]
-    host = torch.zeros(count, *kv_cache.pool.shape[1:])
-    mover.to_host(blocks, host).wait()
-    assert torch.equal(host, kv_cache.pool[blocks])
-    before = kv_cache.pool.clone()
-    other = [1, 2, 4, 6, 8][:count]
-    mover.to_device(host, other).wait()
-    assert torch.equal(kv_cache.pool[other], before[blocks])
-    pieces = -(-count // 2)
-    assert sum(entry.startswith("copy ") for entry in device.log) == 2 * pieces, "one copy a piece, not one a block"
-    assert device.log.count("copies begin") == device.log.count("copies end") == 2

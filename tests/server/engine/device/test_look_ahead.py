@@ -255,6 +255,7 @@ def test_any_load_says_the_same_with_and_without_it(
                 engine.core.abort(str(number))
         engine.run()
         assert pool.num_free + engine.core._cache.tree.num_blocks == engine.core.num_blocks
+        engine.core.close()
         found.append(engine)
     ahead, one_by_one = found
     for turn_id, reason in ahead.reasons.items():

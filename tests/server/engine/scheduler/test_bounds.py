@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from simulated import COST, a_turn, an_engine
 
+from sessile.server.engine.engine_config import EngineConfig
 from sessile.server.engine.messages import FinishReason, Priority
 from sessile.server.engine.scheduler.stall_bound import LEAST_PREFILL
 from sessile.server.engine.scheduler.urgency import PATIENCE
@@ -112,7 +113,7 @@ def test_starvation_no_turn_is_passed_by_one_that_comes_after_it_was_due(load, p
 
     def submit_and_note(turn) -> None:
         submit(turn)
-        due[turn.turn_id] = max(engine.scheduler._waiting.urgency(engine._open[turn.turn_id]).due, engine.now)
+        due[turn.turn_id] = max(engine.scheduler._turns.waiting.urgency(engine._open[turn.turn_id]).due, engine.now)
 
     engine.submit = submit_and_note
     replay(engine, load)
@@ -252,9 +253,7 @@ MIXED = turns(tenants=("a",), priorities=(Priority.INTERACTIVE,), aborts=False, 
 @given(load=MIXED, seed=st.integers(0, 100))
 def test_stalls_no_stream_waits_longer_than_the_bound(error: float, load, seed: int) -> None:
     """Each step of prefill beside streams; with steps that are off by up to 30% too, within these 30%."""
-    engine = SimulatedEngine(
-        an_engine(max_stall_ms=100).scheduler._config, dataclasses.replace(COST, error=error), 8192, seed
-    )
+    engine = SimulatedEngine(EngineConfig(max_stall_ms=100), dataclasses.replace(COST, error=error), 8192, seed)
     warm(engine)
     replay(engine, load)
     mixed = [step.seconds for step in engine.steps if step.decode_tokens and step.prefill_tokens > LEAST_PREFILL]
@@ -262,9 +261,7 @@ def test_stalls_no_stream_waits_longer_than_the_bound(error: float, load, seed: 
 
 
 def test_stalls_with_steps_that_are_off_most_stay_within_the_bound() -> None:
-    engine = SimulatedEngine(
-        an_engine(max_stall_ms=100).scheduler._config, dataclasses.replace(COST, error=0.3), 1 << 15, 3
-    )
+    engine = SimulatedEngine(EngineConfig(max_stall_ms=100), dataclasses.replace(COST, error=0.3), 1 << 15, 3)
     warm(engine)
     for index in range(4):
         engine.submit(a_turn(f"stream-{index}", 50, max_tokens=3000))
@@ -280,7 +277,7 @@ def test_stalls_with_steps_that_are_off_most_stay_within_the_bound() -> None:
 
 def test_stalls_prompts_go_on_where_decoding_alone_takes_as_long() -> None:
     slow = StepCost(step=0.2, decode_token=0.01, decode_context=0, prefill_token=0.001, prefill_pair=0)
-    engine = SimulatedEngine(an_engine(max_stall_ms=100).scheduler._config, slow, 4096)
+    engine = SimulatedEngine(EngineConfig(max_stall_ms=100), slow, 4096)
     engine.submit(a_turn("stream", 50, max_tokens=400))
     engine.run_until(engine.now + 2)
     engine.submit(a_turn("prompt", 320, max_tokens=1))
@@ -378,8 +375,8 @@ def test_one_step_looks_at_few_of_thousands_that_wait() -> None:
     for index in range(2000):
         engine.submit(a_turn(str(index), [*prefix, index], max_tokens=1))
     looked_at = []
-    match = engine.scheduler._cache.match
-    engine.scheduler._cache.match = lambda *arguments: looked_at.append(1) or match(*arguments)
+    match = engine.scheduler._turns._cache.match
+    engine.scheduler._turns._cache.match = lambda *arguments: looked_at.append(1) or match(*arguments)
     for _ in range(60):
         before = len(looked_at)
         engine.step()
