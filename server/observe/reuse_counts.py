@@ -6,7 +6,7 @@ import itertools
 from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from operator import add, sub
+from operator import sub
 from typing import Generic, TypeVar
 
 import msgspec
@@ -50,6 +50,7 @@ NOTHING = ReuseCounts()
 _PLAIN = ("turns", "prompt_tokens", "cached_tokens", "reusable_tokens")
 _SOURCES = TokensBySource.__struct_fields__
 _CAUSES = MissedTokens.__struct_fields__
+Parts = list[tuple[int, int]]  # place in a sum, what is added there
 _NUMBERS = len(_PLAIN) + len(_SOURCES) + len(_CAUSES)
 
 
@@ -83,7 +84,11 @@ class WindowedCounts:
 
     def add(self, counts: ReuseCounts, now: float) -> None:
         """Count what happened at ``now``, which never goes back."""
-        fresh, number = _Sum.of(counts), int(now // self._slot_s)
+        self.add_parts(parts_of(counts), now)
+
+    def add_parts(self, fresh: Parts, now: float) -> None:
+        """The same of counts that are added to several sums."""
+        number = int(now // self._slot_s)
         self._start.add(fresh)
         _, hour = self._windows["1h"]
         if not hour or hour[-1][0] != number:
@@ -114,6 +119,13 @@ class WindowedCounts:
                 total.subtract(slots.popleft()[1])
 
 
+def parts_of(counts: ReuseCounts) -> Parts:
+    """What is not 0 in some counts; most of a turn's are."""
+    groups = ((counts, _PLAIN), (counts.by_source, _SOURCES), (counts.missed, _CAUSES))
+    values = [getattr(group, name) for group, names in groups for name in names]
+    return [(place, value) for place, value in enumerate(values) if value]
+
+
 class _Sum:
     """Counts that are added to in place, in 200 bytes."""
 
@@ -122,15 +134,9 @@ class _Sum:
     def __init__(self) -> None:
         self._values = array("q", bytes(8 * _NUMBERS))
 
-    @classmethod
-    def of(cls, counts: ReuseCounts) -> _Sum:
-        made = cls()
-        parts = ((counts, _PLAIN), (counts.by_source, _SOURCES), (counts.missed, _CAUSES))
-        made._values = array("q", [getattr(part, name) for part, names in parts for name in names])
-        return made
-
-    def add(self, other: _Sum) -> None:
-        self._values = array("q", map(add, self._values, other._values))
+    def add(self, parts: Parts) -> None:
+        for place, value in parts:
+            self._values[place] += value
 
     def subtract(self, other: _Sum) -> None:
         self._values = array("q", map(sub, self._values, other._values))
@@ -195,9 +201,9 @@ class SessionCounts:
         """Of all its turns since the server's start."""
         return self._sum.counts()
 
-    def add(self, counts: ReuseCounts) -> None:
+    def add_parts(self, fresh: Parts) -> None:
         """One more turn."""
-        self._sum.add(_Sum.of(counts))
+        self._sum.add(fresh)
 
 
 class ReuseTable:
@@ -213,15 +219,14 @@ class ReuseTable:
 
     def add(self, turn: AdmittedTurn, tenant: str, session: str, model: str) -> None:
         """Count a turn that was admitted now. ``session`` empty: it is of none."""
-        counts, now = counts_of(turn), self._clock()
-        self.total.add(counts, now)
-        self.tenants[tenant].add(counts, now)
-        self.models[model].add(counts, now)
+        fresh, now = parts_of(counts_of(turn)), self._clock()
+        for windows in (self.total, self.tenants[tenant], self.models[model]):
+            windows.add_parts(fresh, now)
         if session:
             of_session = self.sessions[session]
             of_session.tenant = tenant
-            of_session.add(counts)
-            self._recent_sessions[session].add(counts, now)
+            of_session.add_parts(fresh)
+            self._recent_sessions[session].add_parts(fresh, now)
 
     def latest_sessions(self, most: int, tenant: str | None = None) -> list[tuple[str, SessionCounts]]:
         """The ``most`` sessions that ran last, the latest first; of one tenant alone where one is named."""

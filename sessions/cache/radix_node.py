@@ -69,6 +69,10 @@ class Node:
     def is_leaf(self) -> bool:
         return not self._child_nodes
 
+    def first_block(self, block_size: int) -> bytes:
+        """The key of the first block: what the children of a node are sorted by."""
+        return bytes(self.key[: block_size * TOKEN_BYTES])
+
     def add_child(self, first_block: bytes, child: Node) -> None:
         place = bisect.bisect_left(self._child_keys, first_block)
         self._child_keys.insert(place, first_block)

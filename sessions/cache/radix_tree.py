@@ -15,17 +15,18 @@ common prefix with a key stands next to the key's place: finding it is one bisec
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from .block_pool import BlockPool
 from .evictable import EvictableLeaves
 from .eviction import EvictionPolicy, ExpectedValue
 from .path_ends import PathEnd
+from .path_locks import PathLocks
 from .radix_node import Evicted, Match, Node, PathLock, Pin
 from .tiers import Lifetime
 from .token_key import TOKEN_BYTES, common_prefix_tokens
+from .tree_integrity import count_nodes
 
 
 class RadixTree:
@@ -52,9 +53,8 @@ class RadixTree:
         self._roots: dict[str, Node] = {}
         self._clock = clock
         self._order = EvictableLeaves(policy or ExpectedValue(), clock, quota_blocks)
+        self._locks = PathLocks(self._order, clock)
         self.num_blocks = 0  # blocks that the tree holds
-        self.num_evictable_blocks = 0  # of these, not locked
-        self.num_pinned_blocks = 0  # kept by pins
         self.num_evicted = 0  # since the start
         self.num_superseded_evicted = 0  # of these, superseded ones
         self.num_over_quota_evicted = 0  # of these, those that went since their tenant had more than its quota
@@ -64,6 +64,16 @@ class RadixTree:
     def roots(self) -> tuple[Node, ...]:
         """One for each salt, to look at."""
         return tuple(self._roots.values())
+
+    @property
+    def num_evictable_blocks(self) -> int:
+        """Of the blocks that the tree holds, those that are not locked."""
+        return self._locks.num_evictable_blocks
+
+    @property
+    def num_pinned_blocks(self) -> int:
+        """Blocks kept by pins."""
+        return self._locks.num_pinned_blocks
 
     # -- matching -------------------------------------------------------------------------------------------------
 
@@ -105,16 +115,12 @@ class RadixTree:
         ``match`` must be fresh: no insertion or eviction since.
         """
         node = self._end_of_whole_blocks(match) or self._root(match.salt)
-        self._add_lock(node)
-        return PathLock(node)
+        return self._locks.lock(node)
 
     def use(self, lock: PathLock, lifetime: Lifetime) -> None:
         """A sequence goes on from the path of ``lock``, and its KV may go as far as ``lifetime`` says. One whose KV is
         DURABLE makes the whole path so."""
-        lock.lifetime = lifetime
-        if lifetime is Lifetime.DURABLE:
-            for at in itertools.takewhile(lambda at: at.lifetime is Lifetime.PROCESS, _up(lock.node)):
-                at.lifetime = lifetime
+        self._locks.use(lock, lifetime)
 
     def num_durable_blocks(self, match: Match) -> int:
         """How many leading ones of the whole blocks of ``match`` may go to where they outlive the process."""
@@ -128,12 +134,11 @@ class RadixTree:
 
     def lock_tail(self, leaf: Node) -> PathLock:
         """Keep ``leaf``, and all above it, cached until ``unlock``."""
-        self._add_lock(leaf)
-        return PathLock(leaf)
+        return self._locks.lock(leaf)
 
     def unlock(self, lock: PathLock) -> None:
         """Give up ``lock``; its blocks become evictable where nobody else holds them."""
-        self._remove_lock(lock.node)
+        self._drop_if_empty(self._locks.unlock(lock))
 
     def pin(self, node: Node, most_blocks: int) -> Pin | None:
         """Keep the blocks from the root to the end of ``node`` cached, or as many leading ones as do not bring the
@@ -141,7 +146,7 @@ class RadixTree:
         path = [node]
         while path[-1].parent is not None:
             path.append(path[-1].parent)
-        room = most_blocks - self.num_pinned_blocks
+        room = most_blocks - self._locks.num_pinned_blocks
         end = path.pop()  # the root
         for at in reversed(path):
             wanted = 0 if at.pin_count else len(at.blocks)
@@ -152,19 +157,11 @@ class RadixTree:
             end = at
         if end.parent is None:
             return None
-        self._add_lock(end)
-        pin = Pin(end, num_blocks=end.start // self._block_size + len(end.blocks))
-        for at in _up(end):
-            self.num_pinned_blocks += 0 if at.pin_count else len(at.blocks)
-            at.pin_count += 1
-        return pin
+        return self._locks.pin(end, end.start // self._block_size + len(end.blocks))
 
     def unpin(self, pin: Pin) -> None:
         """Give up ``pin``."""
-        for at in _up(pin.node):
-            at.pin_count -= 1
-            self.num_pinned_blocks -= 0 if at.pin_count else len(at.blocks)
-        self._remove_lock(pin.node)
+        self._drop_if_empty(self._locks.unpin(pin))
 
     # -- insertion ------------------------------------------------------------------------------------------------
 
@@ -187,7 +184,7 @@ class RadixTree:
             else:
                 held += child.blocks
                 node = child
-        self._move_lock(lock, node)
+        self._locks.move(lock, node)
         return held
 
     def insert_tail(self, lock: PathLock, key: bytes, block: int, content_key: bytes) -> Node:
@@ -202,7 +199,7 @@ class RadixTree:
         self.nodes_visited += 1
         if child is not None and shared * TOKEN_BYTES == len(key):
             self._touch(child)
-            if lock.lifetime is Lifetime.DURABLE:
+            if lock.lifetime is Lifetime.DURABLE and child.num_tokens == shared:  # no more than what the turn has
                 child.lifetime = lock.lifetime
             return child
         self._drop_covered_tail(lock.node, key)
@@ -281,8 +278,12 @@ class RadixTree:
     def _root(self, salt: str) -> Node:
         return self._roots.setdefault(salt, Node(salt, None, b"", [], [], Lifetime.DURABLE))
 
+    def _drop_if_empty(self, root: Node) -> None:
+        if root.is_leaf and root.lock_count == 0:
+            self._roots.pop(root.salt, None)
+
     def _first_block(self, node: Node) -> bytes:
-        return bytes(node.key[: self._block_bytes])
+        return node.first_block(self._block_size)
 
     def _known_child(self, node: Node, key: bytes) -> Node | None:
         """The child whose edge is a prefix of ``key`` in whole blocks, split off where ``key`` leaves the edge."""
@@ -314,7 +315,7 @@ class RadixTree:
         self._order.discard(parent)
         parent.add_child(self._first_block(leaf), leaf)
         self._count_blocks(leaf.salt, len(blocks))
-        self.num_evictable_blocks += len(blocks)
+        self._locks.added(len(blocks))
         self._touch(leaf)
         return leaf
 
@@ -368,48 +369,6 @@ class RadixTree:
         if node.is_leaf and node.lock_count == 0 and node.parent is not None:
             self._order.add(node)
 
-    def _add_lock(self, node: Node) -> None:
-        now = self._clock()
-        at: Node | None = node
-        while at is not None:
-            self._lock_edge(at, now)
-            at = at.parent
-
-    def _lock_edge(self, node: Node, now: float) -> None:
-        if node.lock_count == 0:
-            self._order.discard(node)
-            self.num_evictable_blocks -= len(node.blocks)
-        node.lock_count += 1
-        node.last_use = now
-        node.superseded = False
-
-    def _remove_lock(self, node: Node) -> None:
-        at: Node | None = node
-        while at is not None:
-            assert at.lock_count > 0
-            at.lock_count -= 1
-            if at.lock_count == 0:
-                self.num_evictable_blocks += len(at.blocks)
-                if at.is_leaf and at.parent is not None:
-                    self._order.add(at)
-            parent = at.parent
-            if parent is None and at.is_leaf and at.lock_count == 0:
-                self._roots.pop(at.salt, None)
-            at = parent
-
-    def _move_lock(self, lock: PathLock, node: Node) -> None:
-        """Lock from ``lock.node`` down to ``node``, which lies below it."""
-        now = self._clock()
-        at = node
-        while at is not lock.node:
-            self._lock_edge(at, now)
-            if lock.lifetime is Lifetime.DURABLE:
-                at.lifetime = lock.lifetime
-            assert at.parent is not None
-            at = at.parent
-        at.last_use = now
-        lock.node = node
-
     def _evict_tail(self, leaf: Node, count: int) -> int:
         """Give up to ``count`` blocks from the end of an unlocked leaf; returns how many."""
         first = max(0, len(leaf.blocks) - count)
@@ -444,7 +403,7 @@ class RadixTree:
         keep = len(leaf.blocks) - cut
         self._pool.release(reversed(leaf.blocks[keep:]))
         self._count_blocks(leaf.salt, -cut)
-        self.num_evictable_blocks -= cut
+        self._locks.added(-cut)
         if keep:
             del leaf.blocks[keep:]
             del leaf.content_keys[keep:]
@@ -475,48 +434,12 @@ class RadixTree:
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless the tree is consistent in itself and with the pool. Visits every node."""
-        held = evictable = pinned = 0
-        leaves: set[Node] = set()
-        stack = list(self._roots.values())
-        for root in stack:
-            assert root.parent is None and not root.key and not root.blocks
-            assert root.children or root.lock_count, "an empty root was kept"
-        while stack:
-            node = stack.pop()
-            held += len(node.blocks)
-            evictable += 0 if node.lock_count else len(node.blocks)
-            pinned += len(node.blocks) if node.pin_count else 0
-            self._check_node(node)
-            if node.parent is not None and node.is_leaf and node.lock_count == 0:
-                leaves.add(node)
-            stack += node.children
-        assert held == self.num_blocks, f"{held} blocks in nodes, {self.num_blocks} counted"
-        assert evictable == self.num_evictable_blocks, f"{evictable} evictable, {self.num_evictable_blocks} counted"
-        assert pinned == self.num_pinned_blocks, f"{pinned} pinned, {self.num_pinned_blocks} counted"
-        assert leaves == {node for node in leaves if node in self._order} and len(leaves) == len(self._order)
-
-    def _check_node(self, node: Node) -> None:
-        assert len(node.blocks) == -(-node.num_tokens // self._block_size)
-        assert len(node.content_keys) == len(node.blocks)
-        assert node.start == (0 if node.parent is None else node.parent.start + node.parent.num_tokens)
-        assert node.lock_count >= node.pin_count
-        assert node.parent is None or node.pin_count >= sum(child.pin_count for child in node.children)
-        assert all(end.node is node and end.owner == owner for owner, end in node.ends.items())
-        durable = node.lifetime is Lifetime.DURABLE
-        assert durable or all(child.lifetime is Lifetime.PROCESS for child in node.children), "a path has a hole"
-        assert node.is_leaf or node.num_tokens % self._block_size == 0, "only a leaf may end inside a block"
-        assert node.lock_count >= sum(child.lock_count for child in node.children)
-        keys = [self._first_block(child) for child in node.children]
-        assert keys == sorted(keys)
-        for child in node.children:
-            assert child.parent is node and child.key
-        for block in node.blocks:
-            assert self._pool.refcount(block) >= 1
-
-
-def _up(node: Node) -> Iterator[Node]:
-    """``node`` and all above it, without the root."""
-    at: Node | None = node
-    while at is not None and at.parent is not None:
-        yield at
-        at = at.parent
+        counted = count_nodes(self._roots.values(), self._block_size, self._pool)
+        counts = {
+            "held": (counted.held, self.num_blocks),
+            "evictable": (counted.evictable, self.num_evictable_blocks),
+            "pinned": (counted.pinned, self.num_pinned_blocks),
+        }
+        for what, (found, known) in counts.items():
+            assert found == known, f"{found} blocks are {what}, {known} counted"
+        assert all(node in self._order for node in counted.leaves) and len(counted.leaves) == len(self._order)

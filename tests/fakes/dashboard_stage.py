@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 from sessile.server.engine.cache_messages import CacheEvent, CacheEventKind, CacheView
 from sessile.server.engine.client import EngineState
@@ -100,23 +101,42 @@ class MadeUpMorning:
             self.turn(name)
             self._pass(self._random.expovariate(1 / 3.0))
 
-    def turn(self, name: str) -> None:
-        """One turn of a session."""
+    def broken(self, name: str) -> None:
+        """Two turns of a client that prints the time in its first lines, and one that sorts its tools anew."""
+        rules = "Look things up before you answer, and name what you read. " * 50
+        for turn, clock in enumerate(("10:15:02", "10:16:40")):
+            system = {"role": "system", "content": f"You are the planner. It is {clock}.\n{rules}"}
+            talk = [{"role": "user", "content": f"Plan step {step}"} for step in range(turn + 1)]
+            self.turn(name, {"messages": [system, *talk]})
+        names = ("read_file", "run_tests", "search")
+        for order in (names, names[::-1]):
+            tools = [
+                {"type": "function", "function": {"name": tool, "description": f"{tool}. {rules[:900]}"}}
+                for tool in order
+            ]
+            talk = [{"role": "user", "content": "Which tests fail?"}]
+            self.turn(f"{name}-tools", {"messages": talk, "tools": tools})
+
+    def turn(self, name: str, body: dict[str, Any] | None = None) -> None:
+        """One turn of a session. ``body``: what was sent, of a turn that reuses little."""
         chance = self._random
         self._numbers += 1
         known = self._lengths.get(name, 0)
         reusable = known or (1312 if self._lengths else 0)
         prompt = (known or 1312) + chance.randrange(90, 400)
-        evicted = reusable if known and chance.random() < 0.06 else 0
-        host = reusable // 2 if not evicted and chance.random() < 0.2 else 0
+        if body is not None:
+            reusable = min(reusable, 96)
+        evicted = reusable if known and body is None and chance.random() < 0.06 else 0
+        host = reusable // 2 if not evicted and body is None and chance.random() < 0.2 else 0
         disk = reusable // 3 if not evicted and not host and chance.random() < 0.08 else 0
         cached = reusable - evicted
         sources = TokensBySource(device=cached - host - disk, host=host, disk=disk, computed=prompt - cached)
         turn = SubmitTurn(
             turn_id=str(self._numbers), token_ids=list(range(prompt)), sampling=SamplingParams(),
-            tenant=chance.choice(["", "acme"]), owner=name,
+            tenant=chance.choice(["", "acme"]) if body is None else "acme", owner=name,
         )  # fmt: skip
-        self.observatory.asked(turn, name, "", dict)
+        self.observatory.asked(turn, name, name, dict if body is None else body.copy)
+        self.observatory.explainer.settle(60)
         self.observatory.turn_started(turn)
         missed = MissedTokens(evicted=evicted)
         self.observatory.turn_admitted(

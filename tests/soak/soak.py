@@ -302,7 +302,7 @@ class Soak:
         self._end = began + self._seconds
         limits = httpx.Limits(max_connections=200)
         self.client = AsyncSessionClient(self._server.grpc_target, retry=RetryPolicy(max_attempts=50))
-        self.http = httpx.AsyncClient(base_url=self._server.url, timeout=120, limits=limits)
+        self.http = httpx.AsyncClient(base_url=self._server.url, timeout=HANGS_AFTER_S, limits=limits)
         async with self.client, self.http:
             agents = [Agent(self, number) for number in range(self._sessions // 4)]
             tasks = [asyncio.create_task(agent.run()) for agent in agents]

@@ -111,23 +111,60 @@ function drawMisses(misses, byRule) {
     item.append(html("span", "badge", rule), document.createTextNode(count(times)));
     return item;
   }));
-  if (!misses.length) { at("misses").replaceChildren(html("li", "sub", "None: every prompt reused what it could.")); return; }
-  at("misses").replaceChildren(...misses.slice(0, 5).map((miss) => {
-    const item = html("li"), head = html("div", "head"), title = html("p");
-    title.append(html("span", "badge", miss.rule), html("b", "", miss.name.replaceAll("-", " ")));
-    head.append(title, html("small", "", `${count(miss.lost_tokens)} tokens · ${ago(miss.at)}`));
-    item.append(head);
-    if (miss.explanation && miss.explanation !== miss.name.replaceAll("-", " ")) item.append(html("p", "", miss.explanation));
-    const place = [miss.path && `${miss.path}${miss.char === null ? "" : ` at ${miss.char}`}`, miss.first_divergent_token !== null && `token ${miss.first_divergent_token}`, miss.session].filter(Boolean);
-    item.append(html("p", "sub", place.join(" · ")));
-    if (miss.was !== null || miss.now !== null) {
-      const diff = html("span", "diff");
-      diff.append(html("del", "", `− ${miss.was ?? ""}`), html("br"), html("ins", "", `+ ${miss.now ?? ""}`));
-      item.append(diff);
-    }
-    if (miss.remedy) item.append(html("p", "fix", miss.remedy));
-    return item;
-  }));
+  const groups = groupMisses(misses).slice(0, 5), list = at("misses");
+  const drawn = JSON.stringify(groups.map((group) => [group.key, group.times, group.tokens, group.sessions]));
+  if (list.dataset.drawn !== drawn) {  // else what has the keyboard's focus would lose it each second
+    const focused = list.contains(document.activeElement) ? document.activeElement.dataset.session : null;
+    list.dataset.drawn = drawn;
+    list.replaceChildren(...groups.map(missItem));
+    if (focused) list.querySelector(`[data-session="${CSS.escape(focused)}"]`)?.focus();
+    if (!groups.length) list.append(html("li", "sub", "None: every prompt reused what it could."));
+  }
+  list.querySelectorAll("small.when").forEach((when, index) => { when.textContent = missCost(groups[index]); });
+}
+
+function groupMisses(misses) {
+  const groups = new Map();
+  for (const miss of misses) {
+    const key = [miss.rule, miss.path, miss.explanation, miss.was, miss.now].join("|");
+    const group = groups.get(key) ?? {key, miss, times: 0, tokens: 0, sessions: []};
+    groups.set(key, group);
+    group.times += 1;
+    group.tokens += miss.lost_tokens;
+    if (miss.session && !group.sessions.includes(miss.session) && group.sessions.length < 4) group.sessions.push(miss.session);
+  }
+  return [...groups.values()];
+}
+
+function missCost(group) {
+  const often = group.times > 1 ? ` in ${group.times} turns` : "";
+  return `${count(group.tokens)} tokens${often} · ${ago(group.miss.at)}`;
+}
+
+function missItem({miss, sessions}) {
+  const item = html("li"), head = html("div", "head"), title = html("p");
+  title.append(html("span", "badge", miss.rule), html("b", "", miss.name.replaceAll("-", " ")));
+  head.append(title, html("small", "when"));
+  item.append(head);
+  if (miss.explanation && miss.explanation !== miss.name.replaceAll("-", " ")) item.append(html("p", "", miss.explanation));
+  const place = [miss.path && `${miss.path}${miss.char === null ? "" : ` at ${miss.char}`}`, miss.first_divergent_token !== null && `token ${miss.first_divergent_token}`].filter(Boolean);
+  if (place.length) item.append(html("code", "", place.join(" · ")));
+  if (miss.was !== null || miss.now !== null) {
+    const diff = html("span", "diff");
+    diff.append(html("del", "", `− ${miss.was ?? ""}`), html("br"), html("ins", "", `+ ${miss.now ?? ""}`));
+    item.append(diff);
+  }
+  if (miss.remedy) item.append(html("p", "fix", miss.remedy));
+  const links = html("p", "sub who");
+  for (const session of sessions) {
+    const link = html("button", "link", session);
+    link.type = "button";
+    link.dataset.session = session;
+    link.addEventListener("click", () => openSession(session));
+    links.append(link);
+  }
+  if (sessions.length) item.append(links);
+  return item;
 }
 
 function drawTiers(state) {

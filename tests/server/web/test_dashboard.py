@@ -54,6 +54,7 @@ async def browser() -> AsyncIterator[playwright.Browser]:
 async def url(web_parts_of) -> AsyncIterator[tuple[str, MadeUpMorning]]:
     morning = MadeUpMorning()
     morning.play(120)
+    morning.broken("ses_planner")
     app = create_app(web_parts_of(morning.engine, morning.observatory))
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="off"))
     serving = asyncio.create_task(server.serve())
@@ -101,7 +102,9 @@ async def test_it_shows_what_the_server_knows(dashboard: Page, record_property) 
     shown = float((await dashboard.text("#hit")).rstrip("%"))
     assert abs(shown - 100 * counts.cached_tokens / counts.prompt_tokens) < 0.1
     assert "possible" in await dashboard.text("#hit-of")
-    assert "PL803" in await dashboard.text("#misses")
+    said = await dashboard.text("#misses")
+    assert [rule for rule in ("PL803", "PL101", "PL201") if rule not in said] == [], said
+    assert "messages[0].content at 31 · token" in said
     assert await dashboard.page.locator("#tree rect").count() > 10
     assert (await dashboard.text("#spec")).startswith("×")
     assert await dashboard.page.locator(".tierline").count() == 3
@@ -126,6 +129,18 @@ async def test_a_sessions_timeline_opens_and_closes(dashboard: Page) -> None:
     assert name in await dashboard.text("#detail-sub")
     await dashboard.page.keyboard.press("Escape")
     assert await dashboard.page.is_hidden("#detail")
+
+
+async def test_a_miss_leads_to_its_session_and_keeps_the_focus(dashboard: Page) -> None:
+    link = dashboard.page.locator('#misses button[data-session="ses_planner"]')
+    await link.focus()
+    for _ in range(2):  # the page asks once a second
+        async with dashboard.page.expect_response("**/dashboard/state*"):
+            pass
+    assert await dashboard.page.evaluate("document.activeElement.dataset.session") == "ses_planner"
+    await dashboard.page.keyboard.press("Enter")
+    await playwright.expect(dashboard.page.locator("#detail-title")).to_have_text("ses_planner")
+    await dashboard.page.keyboard.press("Escape")
 
 
 async def test_the_keyboard_is_enough(dashboard: Page) -> None:

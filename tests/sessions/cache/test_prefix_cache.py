@@ -18,7 +18,8 @@ from sessile.sessions.cache.block_pool import BlockPool
 from sessile.sessions.cache.path_ends import PathEnds
 from sessile.sessions.cache.prefix_cache import PrefixCache, SequenceBlocks
 from sessile.sessions.cache.radix_tree import RadixTree
-from sessile.sessions.cache.token_key import pack_tokens
+from sessile.sessions.cache.tiers import Lifetime
+from sessile.sessions.cache.token_key import pack_tokens, unpack_tokens
 
 BLOCK_SIZE = 4
 TOKENS = st.lists(st.integers(0, 2), min_size=1, max_size=26)
@@ -31,6 +32,7 @@ class Running:
     tokens: list[int]
     num_computed: int
     held: SequenceBlocks
+    lifetime: Lifetime
 
 
 class CacheMachine(RuleBasedStateMachine):
@@ -45,6 +47,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.memory: dict[tuple[int, int], tuple[str, tuple[int, ...]]] = {}
         self.live: list[Running] = []
         self.cached: set[tuple[str, tuple[int, ...]]] = set()  # prefixes that the tree was given
+        self.durable: set[tuple[str, tuple[int, ...]]] = set()  # prefixes of turns whose KV may outlive the process
 
     def holds(self, salt: str, tokens: list[int], blocks: list[int], stop: int) -> bool:
         return all(
@@ -56,15 +59,20 @@ class CacheMachine(RuleBasedStateMachine):
             content = (turn.salt, tuple(turn.tokens[: i + 1]))
             self.memory[turn.held.block_ids[i // BLOCK_SIZE], i % BLOCK_SIZE] = content
         turn.num_computed = stop
+        self.note_durable(turn)
         key = pack_tokens(turn.tokens[turn.held.num_cached_tokens : stop])
         self.cache.commit(turn.held, key, stop)
         self.note_cached(turn, turn.held.num_cached_tokens)
 
+    def note_durable(self, turn: Running) -> None:
+        if turn.lifetime is Lifetime.DURABLE:
+            self.durable.update((turn.salt, tuple(turn.tokens[:n])) for n in range(turn.num_computed + 1))
+
     def note_cached(self, turn: Running, stop: int) -> None:
         self.cached.update((turn.salt, tuple(turn.tokens[:n])) for n in range(1, stop + 1))
 
-    @rule(target=running, salt=SALTS, tokens=TOKENS, spare=st.integers(0, 3))
-    def admit(self, salt: str, tokens: list[int], spare: int):
+    @rule(target=running, salt=SALTS, tokens=TOKENS, spare=st.integers(0, 3), lifetime=st.sampled_from(list(Lifetime)))
+    def admit(self, salt: str, tokens: list[int], spare: int, lifetime: Lifetime):
         key = pack_tokens(tokens[:-1])
         before = (self.pool.num_free, self.tree.num_blocks)
         match = self.cache.match(salt, key)
@@ -75,7 +83,7 @@ class CacheMachine(RuleBasedStateMachine):
         best = max((n for n in range(len(tokens)) if (salt, tuple(tokens[:n])) in self.cached), default=0)
         assert match.num_tokens == best if self.tree.num_evicted == 0 else match.num_tokens <= best
         evicted = self.tree.num_evicted
-        admitted = self.cache.admit(match, len(tokens), spare)
+        admitted = self.cache.admit(match, len(tokens), spare, lifetime=lifetime)
         if admitted is None:
             assert self.cache.num_available < self.cache.blocks_for(len(tokens)) + spare
             assert self.tree.num_evicted == evicted, "a refused turn pushed others' blocks out"
@@ -85,7 +93,10 @@ class CacheMachine(RuleBasedStateMachine):
         if copy is not None:
             for offset in range(copy.num_tokens):
                 self.memory[copy.target, offset] = self.memory[copy.source, offset]
-        turn = Running(salt, tokens, held.num_matched_tokens, held)
+        known = held.num_durable_blocks * BLOCK_SIZE
+        assert known == 0 or (salt, tuple(tokens[:known])) in self.durable, "what was never persisted counts as if"
+        turn = Running(salt, tokens, held.num_matched_tokens, held, lifetime)
+        self.note_durable(turn)
         self.live.append(turn)
         return turn
 
@@ -128,6 +139,19 @@ class CacheMachine(RuleBasedStateMachine):
             assert self.tree.num_evictable_blocks == self.tree.num_blocks, "a lock without a user"
 
     @invariant()
+    def what_may_outlive_the_process_is_of_a_turn_that_may(self) -> None:
+        paths = [(root, b"") for root in self.tree.roots]
+        while paths:
+            node, before = paths.pop()
+            key = before + bytes(node.key)
+            assert (
+                node.parent is None
+                or node.lifetime is Lifetime.PROCESS
+                or ((node.salt, tuple(unpack_tokens(key))) in self.durable)
+            )
+            paths += [(child, key) for child in node.children]
+
+    @invariant()
     def running_turns_keep_their_tokens(self) -> None:
         for turn in self.live:
             assert self.holds(turn.salt, turn.tokens, turn.held.block_ids, turn.num_computed)
@@ -158,3 +182,18 @@ def test_a_prompt_that_fills_the_pool_does_without_a_copy() -> None:
     held, copy = cache.admit(match, len(tokens), 0)
     assert copy is None
     assert held.num_cached_tokens == BLOCK_SIZE
+
+
+def test_a_tail_that_goes_on_privately_stays_private() -> None:
+    """A durable turn ends in the middle of a half-full block of one whose KV must not outlive the process."""
+    pool = BlockPool(8)
+    tree = RadixTree(pool, BLOCK_SIZE)
+    cache = PrefixCache(pool, tree, block_keys(BLOCK_SIZE), PathEnds(tree, time.monotonic, 0))
+    for tokens, lifetime in (([0, 1, 2], Lifetime.PROCESS), ([0, 1], Lifetime.DURABLE)):
+        held, _ = cache.admit(cache.match("", b""), len(tokens), 0, lifetime=lifetime)
+        cache.release(held, pack_tokens(tokens), len(tokens))
+    (leaf,) = tree.roots[0].children
+    assert (leaf.num_tokens, leaf.lifetime) == (3, Lifetime.PROCESS)
+    held, _ = cache.admit(cache.match("", b""), 3, 0, lifetime=Lifetime.DURABLE)
+    cache.release(held, pack_tokens([0, 1, 2]), 3)
+    assert leaf.lifetime is Lifetime.DURABLE

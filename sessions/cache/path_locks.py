@@ -1,0 +1,103 @@
+"""Locks and pins on the paths of the radix tree: what keeps an edge from being given up."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+from .evictable import EvictableLeaves
+from .radix_node import Node, PathLock, Pin
+from .tiers import Lifetime
+
+
+class PathLocks:
+    """Alone owns the counts of locks and pins at the edges, and knows how many blocks nobody keeps.
+
+    A lock at a node is one at each node above it. A leaf without locks is in ``order``, among those
+    that may be given up. What a lock is set on counts as used.
+    """
+
+    def __init__(self, order: EvictableLeaves, clock: Callable[[], float]) -> None:
+        self._order = order
+        self._clock = clock
+        self.num_evictable_blocks = 0  # blocks of edges without locks
+        self.num_pinned_blocks = 0  # blocks kept by pins
+
+    def lock(self, node: Node) -> PathLock:
+        """Keep the path to the end of ``node``."""
+        now = self._clock()
+        at: Node | None = node
+        while at is not None:
+            self._lock_edge(at, now)
+            at = at.parent
+        return PathLock(node)
+
+    def use(self, lock: PathLock, lifetime: Lifetime) -> None:
+        """A sequence goes on from the path of ``lock``, and its KV may go as far as ``lifetime`` says. One whose KV is
+        DURABLE makes the whole path so."""
+        lock.lifetime = lifetime
+        if lifetime is Lifetime.DURABLE:
+            for at in itertools.takewhile(lambda at: at.lifetime is Lifetime.PROCESS, up(lock.node)):
+                at.lifetime = lifetime
+
+    def move(self, lock: PathLock, node: Node) -> None:
+        """Lock from ``lock.node`` down to ``node``, which lies below it."""
+        now = self._clock()
+        at = node
+        while at is not lock.node:
+            self._lock_edge(at, now)
+            if lock.lifetime is Lifetime.DURABLE:
+                at.lifetime = lock.lifetime
+            assert at.parent is not None
+            at = at.parent
+        at.last_use = now
+        lock.node = node
+
+    def unlock(self, lock: PathLock) -> Node:
+        """End ``lock``; returns the root of its path."""
+        at = lock.node
+        while True:
+            assert at.lock_count > 0
+            at.lock_count -= 1
+            if at.lock_count == 0:
+                self.num_evictable_blocks += len(at.blocks)
+                if at.is_leaf and at.parent is not None:
+                    self._order.add(at)
+            if at.parent is None:
+                return at
+            at = at.parent
+
+    def pin(self, node: Node, num_blocks: int) -> Pin:
+        """Keep the path to the end of ``node``, of ``num_blocks``, for a pin."""
+        self.lock(node)
+        for at in up(node):
+            self.num_pinned_blocks += 0 if at.pin_count else len(at.blocks)
+            at.pin_count += 1
+        return Pin(node, num_blocks=num_blocks)
+
+    def unpin(self, pin: Pin) -> Node:
+        """End ``pin``; returns the root of its path."""
+        for at in up(pin.node):
+            at.pin_count -= 1
+            self.num_pinned_blocks -= 0 if at.pin_count else len(at.blocks)
+        return self.unlock(pin)
+
+    def added(self, num_blocks: int) -> None:
+        """An edge that nobody locks has so many blocks more; below 0: fewer."""
+        self.num_evictable_blocks += num_blocks
+
+    def _lock_edge(self, node: Node, now: float) -> None:
+        if node.lock_count == 0:
+            self._order.discard(node)
+            self.num_evictable_blocks -= len(node.blocks)
+        node.lock_count += 1
+        node.last_use = now
+        node.superseded = False
+
+
+def up(node: Node) -> Iterator[Node]:
+    """``node`` and all above it, without the root."""
+    at: Node | None = node
+    while at is not None and at.parent is not None:
+        yield at
+        at = at.parent
