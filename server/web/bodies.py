@@ -138,7 +138,7 @@ class ChatBody(_SharedFields, frozen=True, forbid_unknown_fields=True, kw_only=T
     tools: list[dict[str, Any]] | None = None
     tool_choice: Annotated[
         Literal["auto", "none", "required"] | NamedToolChoice | None,
-        Meta(description='"none": the tools are not shown to the model; "required": the answer is calls.'),
+        Meta(description='"none": no calls are read; "required": the answer is calls. The prompt is the same.'),
     ] = None
     parallel_tool_calls: Annotated[
         bool | None, Meta(description="false: the turn ends behind its first tool call.")

@@ -136,7 +136,7 @@ def _tools(body: ChatBody) -> tuple[Tool, ...]:
                 field=f"tools[{index}]",
                 remedy='send {"type": "function", "function": {"name": …, "parameters": …}}',
             )
-    return () if body.tool_choice == "none" else tuple(body.tools or ())
+    return tuple(body.tools or ())
 
 
 def _tool_choice(body: ChatBody) -> ToolChoice:

@@ -44,7 +44,7 @@ def response_request(body: ResponsesBody, tenant: str, before: Before) -> Comple
     return CompletionRequest(
         prompt=MessagesInput(messages=(*system, *before.messages, *new)),
         tenant=tenant,
-        tools=() if body.tool_choice == "none" else tools,
+        tools=tools,
         sampling=_sampling(body),
         tool_choice=_tool_choice(body, tools),
         keep=body.store is not False,

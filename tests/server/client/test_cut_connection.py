@@ -9,7 +9,19 @@ from typing import Any
 import pytest
 from tcp_proxy import TcpProxy
 
-from sessile.server.client import AsyncSessionClient, RetryPolicy, SamplingParams
+from sessile.server.client import (
+    AsyncSession,
+    AsyncSessionClient,
+    AsyncTurn,
+    RetryPolicy,
+    SamplingParams,
+    Session,
+    SessionClient,
+    TextDelta,
+    ToolCallArguments,
+    ToolCallStarted,
+    Turn,
+)
 
 SAID = [64 + index % 26 for index in range(60)] + [257]
 
@@ -83,3 +95,51 @@ async def test_other_calls_are_sent_again_under_their_ids(front: Any, proxy: Tcp
         assert proxy.cuts == 4
         assert session.version == 3
         assert len([view async for view in client.sessions()]) == 2
+
+
+CALLED = 'Hm.\n{"name": "read", "arguments": {"path":  "a.txt"}}'
+READ = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
+
+
+async def test_a_cut_at_every_event_loses_and_doubles_nothing(front: Any, proxy: TcpProxy) -> None:
+    """Text, the beginning of a call, its arguments, the end: whatever came last before the connection broke."""
+    said = [*front.manager._turns.prompts.tokenizer.encode(CALLED, allow_special=False), 257]
+    retry = RetryPolicy(max_attempts=200, sleep=no_wait)
+    async with AsyncSessionClient(f"127.0.0.1:{proxy.port}", retry=retry) as client:
+        cut_at, num_events, kinds = 0, 1, set()
+        while cut_at <= num_events:
+            for _ in range(6):
+                front.engine.will_say(said, tokens_a_step=5)
+            session = await client.open(tools=[READ])
+            turn = session.generate(messages="hi", sampling=SamplingParams(seed=7))
+            if cut_at == 0:
+                proxy.cut()
+            events = []
+            async for event in turn.events():
+                events.append(event)
+                if len(events) == cut_at:
+                    proxy.cut()
+            kinds |= {type(event) for event in events}
+            num_events = max(num_events, len(events))
+            texts = [event for event in events if isinstance(event, TextDelta)]
+            arguments = [event.fragment for event in events if isinstance(event, ToolCallArguments)]
+            started = [event for event in events if isinstance(event, ToolCallStarted)]
+            assert [token for text in texts for token in text.token_ids] == said, cut_at
+            assert "".join(text.text for text in texts) == turn.text == "Hm."
+            assert ("".join(arguments), len(started)) == ('{"path":  "a.txt"}', 1)
+            assert [(call.id, call.name) for call in turn.tool_calls] == [(started[0].id, "read")]
+            assert (turn.finished.turn, session.version) == (1, 2)
+            log = await front.store.log((await front.store.session(session.session_id)).place)
+            assert log.token_ids()[-len(said) :] == said
+            front.engine.scripts.clear()
+            cut_at += 1
+        assert kinds == {TextDelta, ToolCallStarted, ToolCallArguments}
+        assert num_events > 8
+
+
+def test_the_twin_without_asyncio_resumes_as_well() -> None:
+    """It delegates: its turns are the asynchronous ones, read on a loop of its own. Here by their methods and types."""
+    for twin, original in ((SessionClient, AsyncSessionClient), (Session, AsyncSession), (Turn, AsyncTurn)):
+        mine = {name for name in vars(twin) if not name.startswith("_")}
+        theirs = {name for name in vars(original) if not name.startswith("_")}
+        assert theirs - mine - {"aclose", "export"} == set(), twin  # chunks are for asyncio alone

@@ -12,7 +12,7 @@ import pytest
 from sessile.server.engine.messages import FinishReason, Priority
 from sessile.server.web.answers import ChatChunk, ChatCompletion, TextCompletion
 from sessile.sessions.errors import CapacityError, ContextOverflow, EngineError
-from sessile.sessions.manager.requests import MessagesInput, StopCause, TextInput, TokenIdsInput
+from sessile.sessions.manager.requests import MessagesInput, StopCause, TextInput, TokenIdsInput, ToolChoiceMode
 from sessile.sessions.messages import Role
 
 CHAT = "/v1/chat/completions"
@@ -162,10 +162,12 @@ async def test_the_class_of_a_turn(client, stage, chat_body, fields, expected):
     assert stage.turns.requests[0].priority is expected
 
 
-async def test_tool_choice_none_hides_the_tools(client, stage, chat_body):
+async def test_tool_choice_changes_no_prompt(client, stage, chat_body):
+    """An agent that wants its last answer in words would else pay for its whole conversation again."""
     tools = [{"type": "function", "function": {"name": "f"}}]
     await client.post(CHAT, json=chat_body | {"tools": tools, "tool_choice": "none"})
-    assert stage.turns.requests[0].tools == ()
+    assert stage.turns.requests[0].tools == tuple(tools)
+    assert stage.turns.requests[0].tool_choice.mode is ToolChoiceMode.NONE
 
 
 async def test_fields_without_effect_are_reported(client, chat_body):
