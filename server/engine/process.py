@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ from ..model.registry import load_model, resolve_model
 from ..model.source import ModelSource, default_cache_dir
 from .cache_messages import CacheCall
 from .core import EngineCore
+from .device.interface import Memory
+from .device.memory_plan import weights_fit
 from .engine_config import Device, EngineConfig
 from .kept_calibration import KeptCalibration
 from .lower_tiers import TierSetup, open_lower_tiers, wants_lower_tiers
@@ -114,7 +117,8 @@ class EngineProcess:
             torch.set_num_threads(config.threads)
         prepare(device.type, self._report)
         source = resolve_model(config.model, None, self._report)
-        model = load_model(source, device=device, dtype=config.dtype.value, progress=self._report)
+        with _weights_fit(device, "engine.model"):
+            model = load_model(source, device=device, dtype=config.dtype.value, progress=self._report)
         self._report("open the cache tiers", 0.0)
         tiers = None
         if wants_lower_tiers(config):
@@ -125,7 +129,8 @@ class EngineProcess:
             )
             tiers = TierSetup(partial(open_lower_tiers, config), kept.calibrate, kept.keep)
         torch.set_num_threads(1)  # the kernels have threads of their own; torch's pool would spin beside them
-        small = open_draft_model(config, model.config.vocab_size, device, self._report)
+        with _weights_fit(device, "engine.draft_model"):
+            small = open_draft_model(config, model.config.vocab_size, device, self._report)
         core = EngineCore(
             config,
             model.model,
@@ -199,6 +204,13 @@ def _device(wanted: Device) -> torch.device:
     if wanted is Device.AUTO:
         wanted = Device.CUDA if torch.cuda.is_available() else Device.CPU
     return torch.device(wanted.value)
+
+
+def _weights_fit(device: torch.device, field: str) -> AbstractContextManager[None]:
+    """In which weights are loaded: a GPU that has no room for them is told with its numbers."""
+    if device.type != "cuda":
+        return nullcontext()
+    return weights_fit(lambda: Memory(*torch.cuda.mem_get_info(device)), field)
 
 
 def _die_with_parent() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+import torch
 
 from ....kernels.kv_layout import KVLayout
 from ....sessions.errors import ConfigError
-from .interface import DeviceInterface
+from .interface import DeviceInterface, Memory
 
 _GIB = 2**30
 # Kept free of what is left after the profile run: the allocator's gaps, cuBLAS, other processes.
@@ -89,6 +92,25 @@ def out_of_memory(device: DeviceInterface, what: str) -> ConfigError:
         field="engine.max_batch_tokens",
         remedy="end other programs on the GPU, lower engine.max_batch_tokens, or take a smaller model",
     )
+
+
+@contextmanager
+def weights_fit(memory: Callable[[], Memory], field: str) -> Iterator[None]:
+    """For the time of loading the weights that ``field`` of the configuration names to a GPU with ``memory``.
+
+    Raises:
+        ConfigError: with the numbers, where they do not fit.
+    """
+    before = memory()
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise ConfigError(
+            f"out of memory: the weights of {field} do not fit in the {_gib(before.free)} that were free of the GPU's "
+            f"{_gib(before.total)}",
+            field=field,
+            remedy="take a smaller or a quantised model, or end other programs on the GPU",
+        ) from error
 
 
 def _gib(num_bytes: int) -> str:

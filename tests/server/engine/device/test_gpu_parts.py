@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from fake_device import GIB, FakeDevice
 from summing_model import SummingModel
 
-from sessile.server.engine.device.memory_plan import MemoryPlan, num_blocks, plan_memory
+from sessile.server.engine.device.memory_plan import MemoryPlan, num_blocks, plan_memory, weights_fit
 from sessile.server.engine.device.parts import gpu_parts
 from sessile.server.engine.engine_config import EngineConfig
 from sessile.sessions.errors import ConfigError
@@ -39,6 +40,15 @@ def test_too_little_free_is_an_error_with_a_remedy() -> None:
 def test_a_step_that_does_not_fit_is_an_error_with_the_numbers() -> None:
     with pytest.raises(ConfigError, match=r"largest step does not fit; 0\.50 GiB of 16\.00 GiB are free"):
         plan_memory(FakeDevice(free=GIB // 2, fails=True), lambda: None, 0)
+
+
+def test_weights_that_do_not_fit_are_an_error_with_the_numbers_and_a_remedy() -> None:
+    device = FakeDevice(free=3 * GIB)
+    told = pytest.raises(ConfigError, match=r"3\.00 GiB that were free of the GPU's 16\.00 GiB")
+    with told as error, weights_fit(device.memory, "engine.model"):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 15.00 GiB")
+    assert error.value.field == "engine.model"
+    assert "smaller or a quantised model" in str(error.value.remedy)
 
 
 def test_other_failures_of_the_profile_run_stay_what_they_are() -> None:
