@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo serve test explore soak overload check lint types bench bench-kernels proto wheel clean
+.PHONY: help setup demo serve test explore soak overload fuzz sbom audit check lint types bench bench-kernels proto wheel clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ -/'
@@ -51,6 +51,22 @@ soak: $(STAMP) ## wear a server for 30 minutes with 200 sessions, and look for w
 
 overload: $(STAMP) ## send a server four times the turns that it can do, for 2 minutes
 	PYTHONPATH=.import-root:tests/fakes $(BIN)/python tests/soak/overload.py $(OVERLOAD_FLAGS)
+
+SUPPLY := $(VENV)/.supply
+
+$(SUPPLY): $(STAMP)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[supply]'
+	touch $(SUPPLY)
+
+fuzz: $(SUPPLY) ## feed bad inputs to every parser, a minute each; FUZZ_FLAGS="--seconds 300 gguf" for more of one
+	PYTHONPATH=.import-root $(BIN)/python tests/fuzz/fuzz.py $(FUZZ_FLAGS)
+
+sbom: $(SUPPLY) ## the bill of materials of this environment, build/sbom.json (CycloneDX)
+	mkdir -p build
+	$(BIN)/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --no-validate --output-reproducible --of JSON -o build/sbom.json
+
+audit: $(SUPPLY) ## known vulnerabilities of what is installed, or why that cannot be told here
+	$(BIN)/python .ci/audit
 
 bench: $(STAMP) ## measure the server as agents use it, at most 10 minutes; results in docs/benchmarks
 	$(BIN)/bench-agent report --out docs/benchmarks $(BENCH_FLAGS)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from .breaks import Break, Scope, scope_between
 from .causes import Causes, Loss
 from .divergence import common_units, first_divergence
+from .errors import UnusableInput
 from .findings import Finding, Severity
 from .fixes.trace import Repair
 from .fleet_pass import fleet_break
@@ -84,7 +85,16 @@ class TraceLinter:
         return self.findings()
 
     def feed(self, request: Request) -> None:
-        """Judge one request against what was seen."""
+        """Judge one request against what was seen.
+
+        Raises: UnusableInput when its JSON is nested too deeply to be compared.
+        """
+        try:
+            self._judge_request(request)
+        except RecursionError as error:
+            raise UnusableInput(f"request {request.index}", "its JSON is nested too deeply") from error
+
+    def _judge_request(self, request: Request) -> None:
         prompt = Prompt(request, self._counter)
         profile = self._profile(request)
         match = self._index.find(prompt)

@@ -57,5 +57,5 @@ def load_prices(path: Path) -> Prices:
     """
     try:
         return msgspec.toml.decode(path.read_bytes(), type=Prices)
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, msgspec.MsgspecError, RecursionError) as error:
         raise LintConfigError(f"{path}: {error}") from error

@@ -163,7 +163,7 @@ class Check:
             case = msgspec.json.decode(Path(file).read_bytes())
             language = Language(case["language"])
             text = str(case["code"])
-        except (OSError, msgspec.DecodeError, KeyError, TypeError, ValueError):
+        except (OSError, msgspec.DecodeError, RecursionError, KeyError, TypeError, ValueError):
             return False
         self._text(file, text, language)
         return True

@@ -165,5 +165,5 @@ def read_baseline(path: Path) -> Baseline:
     """Read a baseline file. Raises: LintConfigError."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Baseline)
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, msgspec.MsgspecError, RecursionError) as error:
         raise LintConfigError(f"{path}: {error}") from error

@@ -167,6 +167,7 @@ async def serve_http(
             access_log=config.log.requests,
             server_header=False,
             backlog=config.http.backlog,
+            timeout_keep_alive=config.http.keep_alive_s,
             timeout_graceful_shutdown=LAST_WORDS_S,
             ssl_context_factory=None if context is None else lambda _config, _default: context,
         )

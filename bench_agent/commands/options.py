@@ -52,7 +52,7 @@ def target_spec(given: argparse.Namespace, **changes: Any) -> TargetSpec:
     """Raises BenchError for a flag that cannot be read."""
     try:
         extra = msgspec.json.decode(given.extra, type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise BenchError(f"--extra is not a JSON object: {error}") from None
     headers = dict(_pair(header) for header in given.header)
     spec = {

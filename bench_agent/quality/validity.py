@@ -129,7 +129,7 @@ def json_object(text: str) -> dict[str, Any] | None:
     text = text.strip().removeprefix("```json").removeprefix("```").removesuffix("```").strip()
     try:
         found = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 

@@ -128,7 +128,7 @@ def read_record(path: Path) -> RunRecord:
         return msgspec.json.decode(file.read_bytes(), type=RunRecord)
     except OSError as error:
         raise CompareError(f"{file} cannot be read: {error.strerror}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CompareError(f"{file} is not a record of a run: {error}") from None
 
 

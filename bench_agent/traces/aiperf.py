@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..workload.plan import Message, MessagesPrompt, SessionPlan, Turn
-from .source import BadLines, Unusable, files_of, json_lines, number_of
+from .source import UNUSABLE, BadLines, Unusable, files_of, json_lines, number_of, reason_of
 
 
 def sniff(first: object) -> bool:
@@ -30,8 +30,8 @@ def read(path: Path, bad: BadLines) -> list[SessionPlan]:
         for number, row in json_lines(file, bad):
             try:
                 sessions.append(_session(row, f"{file.stem}-{number}"))
-            except Unusable as error:
-                bad.found(file, number, str(error))
+            except UNUSABLE as error:
+                bad.found(file, number, reason_of(error))
     return sessions
 
 

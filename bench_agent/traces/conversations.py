@@ -16,7 +16,17 @@ import msgspec
 from ..workload.plan import Message, SessionPlan
 from .lineage import WholeRequest, turns_of
 from .messages import conversation_turns, message_of, tools_of
-from .source import BadLines, Unusable, files_of, first_object, json_document, json_lines, number_of
+from .source import (
+    UNUSABLE,
+    BadLines,
+    Unusable,
+    files_of,
+    first_object,
+    json_document,
+    json_lines,
+    number_of,
+    reason_of,
+)
 
 
 def sniff(first: object) -> bool:
@@ -41,8 +51,8 @@ def read(path: Path, bad: BadLines) -> list[SessionPlan]:
                     captured.setdefault(name, []).append((request, tools))
                 else:
                     sessions.append(_conversation(row, f"{file.stem}-{number}"))
-            except Unusable as error:
-                bad.found(file, number, str(error))
+            except UNUSABLE as error:
+                bad.found(file, number, reason_of(error))
     for name, found in captured.items():
         requests = [request for request, _ in found]
         sessions.append(SessionPlan(session_id=name, turns=turns_of(requests), tools=found[0][1]))
@@ -68,7 +78,7 @@ def _list_line(file: Path, number: int, raw: bytes, bad: BadLines) -> Iterator[t
         return
     try:
         yield number, msgspec.json.decode(raw)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         bad.found(file, number, f"not JSON: {error}")
 
 

@@ -22,7 +22,7 @@ from . import (
     weka,
     writers,
 )
-from .source import BadLines, files_of, first_object, sha256_of
+from .source import UNUSABLE, BadLines, files_of, first_object, reason_of, sha256_of
 
 _SUFFIXES = (".jsonl", ".json", ".traj", ".ndjson", ".yaml", ".yml")
 
@@ -91,7 +91,10 @@ def recognised(path: Path) -> TraceFormat:
 def read_workload(path: Path, bad: BadLines, format_name: str | None = None) -> Workload:
     """The sessions of a trace. Raises TraceError."""
     known = format_named(format_name) if format_name else recognised(path)
-    sessions = [session for session in known.read(path, bad) if session.turns]
+    try:
+        sessions = [session for session in known.read(path, bad) if session.turns]
+    except UNUSABLE as error:  # in what a reader puts together from several lines
+        raise TraceError(path, 0, f"not usable as {known.name}: {reason_of(error)}") from error
     if not sessions:
         raise TraceError(path, 0, f"no session that could be sent ({known.name})")
     for session in sessions:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ..workload.plan import BlocksPrompt, SessionPlan, Turn
-from .source import BadLines, Unusable, files_of, json_lines, number_of
+from .source import UNUSABLE, BadLines, Unusable, files_of, json_lines, number_of, reason_of
 
 BLOCK_TOKENS = 512
 
@@ -29,8 +29,8 @@ def read(path: Path, bad: BadLines) -> list[SessionPlan]:
         for number, row in json_lines(file, bad):
             try:
                 turn, arrival = _turn(row)
-            except Unusable as error:
-                bad.found(file, number, str(error))
+            except UNUSABLE as error:
+                bad.found(file, number, reason_of(error))
                 continue
             name = str(row.get("session_id", f"{file.stem}-{number}"))
             if name in sessions:

@@ -19,8 +19,9 @@ from ..workload.distributions import Distribution, Shape, fixed
 from ..workload.plan import MessagesPrompt, SessionPlan, TextPrompt, Turn
 from ..workload.synthetic import AgentShape, synthetic_workload
 from .messages import conversation_turns, message_of
-from .source import BadLines, Unusable, files_of, first_object, json_rows, number_of
+from .source import UNUSABLE, BadLines, Unusable, files_of, first_object, json_rows, number_of, reason_of
 
+_MOST_TOKENS = 200_000_000
 _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
 
 
@@ -45,8 +46,8 @@ def read(path: Path, bad: BadLines) -> list[SessionPlan]:
         for number, row in json_rows(file, bad):
             try:
                 sessions.append(_session(row, f"{file.stem}-{number}"))
-            except Unusable as error:
-                bad.found(file, number, str(error))
+            except UNUSABLE as error:
+                bad.found(file, number, reason_of(error))
     return sessions
 
 
@@ -60,7 +61,11 @@ def _session(row: dict[str, Any], default_name: str) -> SessionPlan:
         raise Unusable("neither conversations nor text_input")
     messages = []
     for entry in rows:
-        if not isinstance(entry, dict) or entry.get("from") not in _ROLES or not isinstance(entry.get("value"), str):
+        if (
+            not isinstance(entry, dict)
+            or str(entry.get("from")) not in _ROLES
+            or not isinstance(entry.get("value"), str)
+        ):
             raise Unusable("an entry of conversations needs from (human, gpt, system) and value")
         messages.append(message_of({"role": _ROLES[entry["from"]], "content": entry["value"]}))
     turns = conversation_turns(messages)
@@ -83,8 +88,8 @@ def _yaml(file: Path) -> Any:
     except ImportError:
         raise TraceError(file, 0, "PyYAML reads such files", remedy="pip install pyyaml, or give it as JSON") from None
     try:
-        return yaml.safe_load(file.read_text())
-    except yaml.YAMLError as error:
+        return yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise TraceError(file, 0, f"not YAML: {error}") from None
 
 
@@ -100,12 +105,24 @@ def _made_up(file: Path, settings: dict[str, Any]) -> list[SessionPlan]:
         gap_s=_distribution(file, settings.get("tool_call_latency_sec"), fixed(0)),
     )
     count = int(number_of(settings.get("num_conversations")) or 1)
+    _check_size(file, count, shape)
     return list(synthetic_workload(file.stem, shape, sessions=count, seed=seed).sessions)
 
 
-def _sum(first: Distribution, second: Distribution) -> Distribution:
+def _check_size(file: Path, count: int, shape: AgentShape) -> None:
+    """Refuse settings whose sessions nobody could hold."""
+    turns, tokens = _mean(shape.turns), _mean(shape.tool_result_tokens) + _mean(shape.task_tokens)
+    if not count * max(turns, 1.0) * max(tokens, 1.0) + shape.system_tokens <= _MOST_TOKENS:
+        raise TraceError(file, 0, f"more than {_MOST_TOKENS:,} tokens would be made up", remedy="ask for fewer")
+
+
+def _mean(distribution: Distribution) -> float:
     rng = random.Random(0)
-    mean = sum(second.sample(rng) for _ in range(500)) / 500
+    return sum(distribution.sample(rng) for _ in range(500)) / 500
+
+
+def _sum(first: Distribution, second: Distribution) -> Distribution:
+    mean = _mean(second)
     if first.shape is Shape.LOGNORMAL:
         return Distribution(first.shape, first.a + mean, first.b)
     both = first.shape is Shape.UNIFORM

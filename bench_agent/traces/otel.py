@@ -15,7 +15,7 @@ import msgspec
 from ..workload.plan import Message, SessionPlan
 from .lineage import WholeRequest, turns_of
 from .messages import message_of, text_of, tools_of
-from .source import BadLines, Unusable, files_of, json_rows, number_of, seconds_of
+from .source import UNUSABLE, BadLines, Unusable, files_of, json_rows, number_of, reason_of, seconds_of
 
 _OUTPUT_COUNTS = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
 
@@ -39,8 +39,8 @@ def read(path: Path, bad: BadLines) -> list[SessionPlan]:
             try:
                 for span in _spans(row):
                     _take(span, found)
-            except Unusable as error:
-                bad.found(file, number, str(error))
+            except UNUSABLE as error:
+                bad.found(file, number, reason_of(error))
     sessions = [_session(name, spans) for name, spans in found.items()]
     first = min((start for _, start in sessions), default=0.0)
     sessions.sort(key=lambda entry: entry[1])
@@ -112,7 +112,7 @@ def _json(value: object) -> Any:
         return value
     try:
         return msgspec.json.decode(value)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise Unusable(f"an attribute that should hold JSON: {error}") from None
 
 

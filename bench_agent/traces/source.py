@@ -12,6 +12,8 @@ import msgspec
 
 from ..errors import TraceError
 
+_NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # the last: nested too deeply
+
 
 class BadLines:
     """What happens to a line that cannot be used: an error, or (``skip``) it is left out and remembered."""
@@ -32,6 +34,15 @@ class Unusable(Exception):
     """A line or an object lacks what its format needs; the reader's loop adds file and line."""
 
 
+# The others are what reading a field of another type raises, or of a number that is none.
+UNUSABLE = (Unusable, AttributeError, TypeError, LookupError, ValueError, OverflowError, RecursionError)
+
+
+def reason_of(error: Exception) -> str:
+    """Why a line cannot be used, for its reader."""
+    return str(error) if isinstance(error, Unusable) else f"a field has another type or an impossible value ({error})"
+
+
 def json_lines(path: Path, bad: BadLines) -> Iterator[tuple[int, dict[str, Any]]]:
     """Each line's number and object; empty lines are passed over."""
     with path.open("rb") as file:
@@ -40,7 +51,7 @@ def json_lines(path: Path, bad: BadLines) -> Iterator[tuple[int, dict[str, Any]]
                 continue
             try:
                 row = msgspec.json.decode(raw)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except _NOT_JSON as error:
                 bad.found(path, number, f"not JSON: {error}")
                 continue
             if not isinstance(row, dict):
@@ -53,7 +64,7 @@ def json_document(path: Path) -> Any:
     """The one JSON value of a file. Raises TraceError."""
     try:
         return msgspec.json.decode(path.read_bytes())
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _NOT_JSON as error:
         raise TraceError(path, 0, f"not JSON: {error}") from None
 
 
@@ -77,11 +88,11 @@ def first_object(path: Path) -> Any:
             if raw.strip():
                 try:
                     return msgspec.json.decode(raw)
-                except (msgspec.DecodeError, UnicodeDecodeError):
+                except _NOT_JSON:
                     break
     try:
         return msgspec.json.decode(path.read_bytes())
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _NOT_JSON:
         return None
 
 
@@ -91,7 +102,7 @@ def _is_lines(path: Path) -> bool:
         lines = [raw for raw in file if raw.strip()][:2]
     try:
         return len(lines) == 2 and isinstance(msgspec.json.decode(lines[0]), dict)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _NOT_JSON:
         return False
 
 

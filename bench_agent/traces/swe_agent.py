@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import TraceError
 from ..workload.plan import SessionPlan
 from .messages import conversation_turns, message_of
-from .source import BadLines, Unusable, files_of, json_document, number_of
+from .source import UNUSABLE, BadLines, Unusable, files_of, json_document, number_of, reason_of
 
 
 def sniff(first: object) -> bool:
@@ -27,8 +27,8 @@ def read(path: Path, bad: BadLines) -> list[SessionPlan]:
     for file in files_of(path, (".traj", ".traj.json")):
         try:
             sessions.append(_session(json_document(file), file.name.split(".")[0]))
-        except Unusable as error:
-            bad.found(file, 1, str(error))
+        except UNUSABLE as error:
+            bad.found(file, 1, reason_of(error))
         except TraceError as error:
             bad.found(file, error.line or 1, error.reason)
     return sessions

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..workload.plan import Message, SessionPlan, TextPrompt, Turn
 from ..workload.text import estimated_tokens
-from .source import BadLines, Unusable, files_of, json_lines, number_of
+from .source import UNUSABLE, BadLines, Unusable, files_of, json_lines, number_of, reason_of
 
 
 def sniff(first: object) -> bool:
@@ -26,8 +26,8 @@ def read(path: Path, bad: BadLines) -> list[SessionPlan]:
         for number, row in json_lines(file, bad):
             try:
                 session, request = _request(row, file.stem)
-            except Unusable as error:
-                bad.found(file, number, str(error))
+            except UNUSABLE as error:
+                bad.found(file, number, reason_of(error))
                 continue
             requests.setdefault(session, []).append(request)
     starts = {session: min(found)[0] for session, found in requests.items()}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..workload.plan import BlocksPrompt, SessionPlan, Turn
-from .source import BadLines, Unusable, files_of, json_rows, number_of
+from .source import UNUSABLE, BadLines, Unusable, files_of, json_rows, number_of, reason_of
 
 BLOCK_TOKENS = 64
 
@@ -33,8 +33,8 @@ def read(path: Path, bad: BadLines) -> list[SessionPlan]:
         for number, row in json_rows(file, bad):
             try:
                 sessions.append(_ConversationReader(row, f"{file.stem}-{number}").session())
-            except Unusable as error:
-                bad.found(file, number, str(error))
+            except UNUSABLE as error:
+                bad.found(file, number, reason_of(error))
     return sessions
 
 

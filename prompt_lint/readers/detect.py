@@ -135,7 +135,7 @@ def _records(source: Source) -> Iterator[Record]:
 def _is_json(line: bytes) -> bool:
     try:
         value = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
     return isinstance(value, dict)
 

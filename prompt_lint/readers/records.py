@@ -65,7 +65,7 @@ def json_lines(source: Source) -> Iterator[Record]:
             continue
         try:
             yield Record(number, _DECODER.decode(text.removeprefix(b"\xef\xbb\xbf")))
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise UnusableInput(source.name, _what_is_wrong(text, error), number) from error
         except UnicodeDecodeError as error:
             raise UnusableInput(source.name, f"not UTF-8: {error.reason}", number) from error
@@ -76,7 +76,7 @@ def json_document(source: Source) -> Record:
     text = source.whole()
     try:
         return Record(1, _DECODER.decode(text.strip().removeprefix(b"\xef\xbb\xbf")))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnusableInput(source.name, _what_is_wrong(text, error), _error_line(text, error)) from error
 
 

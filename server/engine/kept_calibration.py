@@ -117,7 +117,7 @@ class KeptCalibration:
 def _read(path: Path) -> Kept | None:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Kept)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, RecursionError):
         return None
 
 

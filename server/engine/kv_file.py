@@ -103,6 +103,7 @@ def read_kv_file(path: Path, fingerprint: KVFingerprint, key: bytes) -> Iterator
             parent = keys.root("")
             for index in range(num_blocks):
                 stored, block = _read_block(file, path, index, fingerprint.block_bytes)
+                _check_tokens(block.num_tokens, index, num_blocks, fingerprint.block_size, path)
                 start = index * fingerprint.block_size * TOKEN_BYTES
                 tokens = key[start : start + block.num_tokens * TOKEN_BYTES]
                 if len(tokens) < block.num_tokens * TOKEN_BYTES or _key_of(keys, parent, tokens) != stored:
@@ -141,7 +142,12 @@ def _read_head(file: BinaryIO, path: Path, fingerprint: KVFingerprint) -> int:
     description, checksum = rest[: -_CHECKSUM.size], rest[-_CHECKSUM.size :]
     if len(description) != length or checksum != _CHECKSUM.pack(xxh3_64_intdigest(start + description)):
         raise RequestError(f"the head of {path} is damaged", field="file", remedy="export it again")
-    theirs = msgspec.json.decode(description, type=_Description)
+    try:
+        theirs = msgspec.json.decode(description, type=_Description)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RequestError(
+            f"the head of {path} cannot be read: {error}", field="file", remedy="export it again"
+        ) from error
     for name in theirs.__struct_fields__:
         if getattr(theirs, name) != getattr(fingerprint, name):
             raise RequestError(
@@ -150,6 +156,17 @@ def _read_head(file: BinaryIO, path: Path, fingerprint: KVFingerprint) -> int:
                 remedy="import the log alone; its tokens are computed again",
             )
     return int(num_blocks)
+
+
+def _check_tokens(num_tokens: int, index: int, num_blocks: int, block_size: int, path: Path) -> None:
+    """A block is full, but for the last one."""
+    least = 1 if index + 1 == num_blocks else block_size
+    if not least <= num_tokens <= block_size:
+        raise RequestError(
+            f"block {index} of {path} claims {num_tokens} of {block_size} tokens",
+            field="file",
+            remedy="export it again",
+        )
 
 
 def _key_of(keys: BlockKeys, parent: bytes, tokens: bytes) -> bytes:

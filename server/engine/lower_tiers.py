@@ -63,7 +63,7 @@ def open_lower_tiers(config: EngineConfig, fingerprint: KVFingerprint) -> LowerT
 def _open_shared(text: str, fingerprint: KVFingerprint) -> SharedTier:
     try:
         spec = msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ConfigError(
             f"engine.shared is not a JSON object: {error}",
             field="engine.shared",

@@ -34,7 +34,7 @@ class KeyFile:
             document = msgspec.json.decode(self.path.read_bytes(), type=_Document)
         except FileNotFoundError:
             return []
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (OSError, msgspec.DecodeError, RecursionError) as error:
             raise ConfigError(
                 f"the API keys in {self.path} cannot be read: {error}",
                 field="data_dir",

@@ -8,6 +8,8 @@ import msgspec
 
 from ...sessions.errors import ModelError
 
+MAX_LAYERS = 4096
+
 
 class Family(enum.StrEnum):
     """A family of decoders that share a forward pass and the names of their weights."""
@@ -58,6 +60,12 @@ class MoeConfig(msgspec.Struct, frozen=True, kw_only=True):
     dense_layers: tuple[int, ...] = ()  # layers that keep a plain MLP
 
 
+def check_layers(num_layers: int, field: str) -> None:
+    """Raise ModelError for a number of layers that no model has: there is a list of them before any tensor is seen."""
+    if not 1 <= num_layers <= MAX_LAYERS:
+        raise ModelError(f"{field} is {num_layers}; it must be from 1 to {MAX_LAYERS}", field=field)
+
+
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A decoder-only transformer with grouped heads, RMS norms and a gated SiLU MLP.
 
@@ -99,6 +107,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
         for key in sizes:
             if not 1 <= getattr(self, key) <= 1 << 31:
                 raise ModelError(f"{key} is {getattr(self, key)}; it must be at least 1", field=key)
+        check_layers(self.num_layers, "num_layers")
         if self.num_heads % self.num_kv_heads:
             raise ModelError(
                 f"num_heads ({self.num_heads}) is not a multiple of num_kv_heads ({self.num_kv_heads})",

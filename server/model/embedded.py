@@ -109,7 +109,7 @@ def _checked(folder: Path, package: ModelPackage) -> PreparedModel | None:
                 return None
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
         logger.warning("%s cannot be used and will be made again: %s", folder, error)
         return None
     return PreparedModel(folder, manifest.files["weights.safetensors"])

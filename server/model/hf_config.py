@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ...sessions.errors import ModelError
-from .config import Family, ModelConfig, MoeConfig, RopeConfig, RopeKind
+from .config import Family, ModelConfig, MoeConfig, RopeConfig, RopeKind, check_layers
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ def read_json(path: Path) -> dict[str, Any]:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ModelError(f"{path} is not a JSON object: {error}") from error
 
 
@@ -83,6 +83,8 @@ def config_from_hf(values: Mapping[str, Any], where: str = "config.json") -> Mod
     hidden_size = keys.need("hidden_size", int)
     if num_heads < 1:
         raise ModelError(f"num_attention_heads in {where} is {num_heads}", field="num_attention_heads")
+    num_layers = keys.need("num_hidden_layers", int)
+    check_layers(num_layers, "num_hidden_layers")
     attention_bias = keys.get("attention_bias", bool, False)
     max_position = keys.need("max_position_embeddings", int)
     config = ModelConfig(
@@ -90,7 +92,7 @@ def config_from_hf(values: Mapping[str, Any], where: str = "config.json") -> Mod
         vocab_size=keys.need("vocab_size", int),
         hidden_size=hidden_size,
         intermediate_size=keys.get("intermediate_size", int, 0),
-        num_layers=keys.need("num_hidden_layers", int),
+        num_layers=num_layers,
         num_heads=num_heads,
         num_kv_heads=keys.get("num_key_value_heads", int, num_heads),
         head_dim=keys.get("head_dim", int, _default_head_dim(family, hidden_size, num_heads)),
@@ -137,6 +139,8 @@ def _window_or(max_position: int, keys: Keys, family: Family) -> int:
     if family is not Family.MISTRAL and not keys.get("use_sliding_window", bool, False):
         return max_position
     window = keys.need("sliding_window", int)
+    if window < 1:
+        raise ModelError(f"sliding_window is {window}", field="sliding_window")
     if window < max_position:
         logger.warning("the model attends over a window of %d tokens: the context is limited to it", window)
     return min(max_position, window)

@@ -19,6 +19,7 @@ from .end_of_turn import END_OF_TURN_NAMES
 from .gguf_tokenizer import tokenizer_from_gguf
 from .tokenizer import SpecialTokens, Tokenizer
 
+_MOST_UNUSED_IDS = 1 << 16
 _VARIABLES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token")
 
 
@@ -96,9 +97,19 @@ def _backend(folder: Path) -> tokenizers.Tokenizer:
             remedy="save the model's fast tokenizer there, or take a GGUF file of the model",
         )
     try:
-        return tokenizers.Tokenizer.from_file(str(path))
+        backend = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:
         raise ModelError(f"{path} is damaged: {error}", remedy="download it again") from error
+    _check_ids(backend, path)
+    return backend
+
+
+def _check_ids(backend: tokenizers.Tokenizer, path: Path) -> None:
+    """Refuse ids far beyond the number of tokens: the backend lists every id that is left out."""
+    ids = backend.get_vocab(with_added_tokens=True).values()
+    largest = max(ids, default=0)
+    if largest >= 2 * len(ids) + _MOST_UNUSED_IDS:
+        raise ModelError(f"{path} has {len(ids)} tokens, and one with the id {largest}", field="vocab")
 
 
 def _template_source(source: ModelSource) -> str | None:
@@ -122,7 +133,8 @@ def _folder_template(folder: Path) -> str | None:
     for name in ("chat_template.json", "tokenizer_config.json"):
         template = _optional_json(folder / name).get("chat_template")
         if isinstance(template, list):
-            named = {part.get("name"): part.get("template") for part in template if isinstance(part, Mapping)}
+            parts = [part for part in template if isinstance(part, Mapping) and isinstance(part.get("name"), str)]
+            named = {part["name"]: part.get("template") for part in parts}
             template = named.get("tool_use") or named.get("default")
         if isinstance(template, str):
             return template
@@ -132,7 +144,7 @@ def _folder_template(folder: Path) -> str | None:
 def _text_config(folder: Path) -> TextConfig:
     try:
         return msgspec.json.decode((folder / "text.json").read_bytes(), type=TextConfig)
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
         raise ModelError(f"{folder} is damaged: {error}", remedy="delete it; it is made again") from error
 
 

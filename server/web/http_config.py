@@ -19,4 +19,12 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     ping_s: Annotated[float, Meta(gt=0, description="seconds without an event after which a stream sends a ping")] = (
         15.0
     )
+    keep_alive_s: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="seconds for which a connection may be idle; clients that keep theirs for less never find one"
+            " closed under their request",
+        ),
+    ] = 120
     backlog: Annotated[int, Meta(ge=1, description="connections that wait to be accepted, at most")] = 2048

@@ -94,7 +94,7 @@ class FrameReader:
     def _take_end(self, frame: Frame) -> None:
         try:
             end = _END.decode(frame.payload)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise damaged(f"its end cannot be read ({error})", frame.offset) from error
         if end.num_frames != self._num_frames or end.digest != self.digest.hex():
             raise damaged("its end belongs to another file", frame.offset)

@@ -164,6 +164,6 @@ def _records(content: bytes) -> Iterator[tuple[Said, int]]:
             raise _Damaged(f"the checksum of the record at {at} is wrong")
         try:
             yield decoder.decode(body), end
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise _Damaged(f"the record at {at} cannot be read") from error
         at = end

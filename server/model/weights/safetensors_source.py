@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import blake3
+import msgspec
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
@@ -27,11 +28,10 @@ def weight_files(folder: Path) -> list[Path]:
     """
     index = folder / _INDEX
     if index.is_file():
-        names = sorted(set(read_json(index).get("weight_map", {}).values()), key=str)
-        for name in names:
-            if not isinstance(name, str) or Path(name).name != name:
+        for name in (names := _indexed_files(index)):
+            if Path(name).name != name:
                 raise ModelError(f"{index} names the file {name!r}, which is no file of the folder", field="weight_map")
-            if not (folder / name).is_file():
+            if not _is_there(folder / name):
                 raise ModelError(f"{folder} lacks {name}, which its index names", remedy="download the shard")
         if names:
             return [folder / name for name in names]
@@ -43,6 +43,22 @@ def weight_files(folder: Path) -> list[Path]:
             remedy="convert them to safetensors",
         )
     raise ModelError(f"{folder} holds no {_SINGLE} and no {_INDEX}", remedy="name a folder with the model's weights")
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # no name that a file can have
+        return False
+
+
+def _indexed_files(index: Path) -> list[str]:
+    """The files that an index names, each once."""
+    try:
+        weight_map = msgspec.convert(read_json(index).get("weight_map", {}), dict[str, str])
+    except msgspec.ValidationError as error:
+        raise ModelError(f"the weight_map of {index} does not name files: {error}", field="weight_map") from error
+    return sorted(set(weight_map.values()))
 
 
 class SafetensorsSource:

@@ -13,6 +13,7 @@ import pytest
 import uvicorn
 
 from sessile.server.web.application import create_app
+from sessile.server.web.http_config import HttpConfig
 from sessile.sessions.manager.requests import TextDelta
 
 
@@ -114,3 +115,11 @@ async def test_a_slow_reader_slows_its_own_stream_only(stage, address, chat_body
     assert size > 20_000_000
     await _until(lambda: stage.turns.closed == 3)
     writer.close()
+
+
+def test_an_idle_connection_is_kept_for_longer_than_clients_keep_theirs() -> None:
+    """Else a request after a tool's gap is sent into a connection that the server just closed (found by the soak)."""
+    client = httpx.AsyncHTTPTransport()
+    pool = client._pool
+    assert pool._keepalive_expiry is not None
+    assert 10 * pool._keepalive_expiry < HttpConfig().keep_alive_s
