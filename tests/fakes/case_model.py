@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tokenizers
 from byte_text import IM_END, IM_START
-from tiny_llama import make_tiny_llama
+from tiny_llama import Shape, make_tiny_llama
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 VOCAB = 4096
@@ -17,7 +17,7 @@ CONTEXT = 1 << 15
 
 def make_case_model(folder: Path, texts: list[str], chat_template: str) -> Path:
     """The model's folder, as the server loads it."""
-    make_tiny_llama(folder, vocab_size=VOCAB, max_position=CONTEXT)
+    make_tiny_llama(folder, Shape(layers=1), vocab_size=VOCAB, max_position=CONTEXT)
     tokenizer = trained_on(texts)
     tokenizer.save(str(folder / "tokenizer.json"))
     config = {"eos_token": IM_END, "bos_token": START, "chat_template": chat_template}

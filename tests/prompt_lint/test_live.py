@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sessile.prompt_lint.live import LiveDiagnosis, PromptReading
 from sessile.prompt_lint.prompt import Prompt
 from sessile.prompt_lint.request import ApiShape, Request
+from sessile.prompt_lint.rules.tokens import RetokenisationDrift
 
 LETTERS = "abcdefghij"
 
@@ -63,6 +64,23 @@ def test_another_text_in_other_tokens_is_not() -> None:
     more = chat("say it", "something else", "go on")
     more.rendered_token_ids = array("i", [1, 2, 3, 4, 5, 68, 8, 9, 9])
     assert diagnosis.feed(more) is None
+
+
+def says_the_same(was: list[int], now: list[int]) -> bool:
+    """The definition: the shortest beginning that is long enough spells it."""
+    texts = (spelled(now[:end]) for end in range(len(now) + 1))
+    return next((text for text in texts if len(text) >= len(spelled(was))), spelled(now)) == spelled(was)
+
+
+IDS = st.lists(st.integers(0, 99), min_size=1, max_size=12)
+
+
+@settings(max_examples=200, deadline=None)
+@given(IDS, IDS, st.booleans())
+def test_same_texts_are_found_as_the_definition_says(was: list[int], other: list[int], again: bool) -> None:
+    now = [*map(int, "".join(map(str, was))), *other] if again else other
+    found = RetokenisationDrift().judge_rendered(was, now, spelled)
+    assert (found is not None) == says_the_same(was, now)
 
 
 @settings(max_examples=100, deadline=None)
