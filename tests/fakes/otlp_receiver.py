@@ -33,26 +33,26 @@ class OtlpReceiver(ThreadingHTTPServer):
 
 
 class _Door(BaseHTTPRequestHandler):
-    server: OtlpReceiver
-
     def do_POST(self) -> None:
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
             ExportTraceServiceRequest,
             ExportTraceServiceResponse,
         )
 
+        receiver = self.server
+        assert isinstance(receiver, OtlpReceiver)
         sent = self.rfile.read(int(self.headers["content-length"]))
         if self.headers.get("content-encoding") == "gzip":
             sent = gzip.decompress(sent)
         is_right = self.path == "/v1/traces" and self.headers["content-type"] == "application/x-protobuf"
         if is_right:
-            self.server.requests.append(ExportTraceServiceRequest.FromString(sent))
+            receiver.requests.append(ExportTraceServiceRequest.FromString(sent))
         self.send_response(200 if is_right else 404)
         self.send_header("content-type", "application/x-protobuf")
         self.end_headers()
         self.wfile.write(ExportTraceServiceResponse().SerializeToString())
 
-    def log_message(self, *args: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Quiet."""
 
 
