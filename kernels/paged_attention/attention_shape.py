@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import triton
-
 # A batch's own arrays may start anywhere, and sizes of a step are any: no kernel is compiled anew for them.
 TABLES = ["tables_ptr", "query_start_ptr", "context_lens_ptr"]
 
@@ -29,6 +27,6 @@ class AttentionShape:
             "NUM_HEADS": self.num_heads,
             "NUM_KV_HEADS": self.num_kv_heads,
             "HEAD_DIM": self.head_dim,
-            "WIDTH": max(16, triton.next_power_of_2(self.head_dim)),
+            "WIDTH": max(16, 1 << (self.head_dim - 1).bit_length()),  # the next power of 2
             "BLOCK_SIZE": self.block_size,
         }
