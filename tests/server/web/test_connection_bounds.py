@@ -31,9 +31,11 @@ async def listening(stage, bounds: HttpConfig) -> AsyncIterator[tuple[str, int]]
     app = create_app(stage.parts())
     server = _Server(uvicorn.Config(app, http=bounded_protocol(bounds), log_config=None, lifespan="off", loop="none"))
     serving = asyncio.ensure_future(server.serve([listener]))
-    yield listener.getsockname()
-    server.should_exit = True
-    await serving
+    try:
+        yield listener.getsockname()
+    finally:
+        server.should_exit = True
+        await serving
 
 
 async def answer_to(address: tuple[str, int], *pieces: bytes, pause_s: float = 0.0) -> bytes:
@@ -53,6 +55,7 @@ async def answer_to(address: tuple[str, int], *pieces: bytes, pause_s: float = 0
 
 
 GET = b"GET /health HTTP/1.1\r\nhost: a\r\n"
+CHUNKED = b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
 @pytest.mark.parametrize(
@@ -61,6 +64,7 @@ GET = b"GET /health HTTP/1.1\r\nhost: a\r\n"
         (GET + b"x: " + b"a" * 5000 + b"\r\n\r\n",),
         (GET, *[b"x-%d: %s\r\n" % (n, b"a" * 100) for n in range(60)]),  # never ends
         (b"GET /" + b"a" * 6000,),
+        (CHUNKED + b"0\r\n", *[b"x-%d: %s\r\n" % (n, b"a" * 100) for n in range(60)]),  # trailers
     ],
 )
 async def test_headers_are_bounded(stage, pieces: tuple[bytes, ...]) -> None:
