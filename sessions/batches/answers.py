@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import secrets
-
 import msgspec
+
+from ..ids import unguessable
 
 
 class _Response(msgspec.Struct, frozen=True):
@@ -37,4 +37,4 @@ def error_line(custom_id: str, code: str, message: str) -> bytes:
 
 
 def _new_id() -> str:
-    return f"batch_req_{secrets.token_hex(16)}"
+    return unguessable("batch_req_")

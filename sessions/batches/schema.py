@@ -37,6 +37,7 @@ def _m001_files_and_batches(database: Database) -> None:
 
 
 _STEPS = (("m001_files_and_batches", _m001_files_and_batches),)
+SCHEMA_VERSION = len(_STEPS)
 
 
 def migrate(database: Database) -> None:

@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import logging
 import re
-import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ..errors import RequestError, StoreError
+from ..ids import unguessable
 from .batch import Batch, BatchStatus, FilePurpose, StoredFile
 from .config import BatchesConfig
 from .errors import BatchIsOver
@@ -124,7 +124,7 @@ class Batches:
         """
         now = self._clock()
         batch = Batch(
-            batch_id=f"batch_{secrets.token_hex(16)}",
+            batch_id=unguessable("batch_"),
             tenant=tenant,
             endpoint=endpoint,
             input_file_id=input_file_id,

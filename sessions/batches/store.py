@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 from ..errors import StoreError
+from ..ids import unguessable
 from ..store.threads import to_the_end
 from .batch import Batch, FilePurpose, LineResult, StoredFile
 from .config import BatchesConfig
@@ -180,7 +180,7 @@ class BatchStore:
 
 def new_file_id() -> str:
     """An id that nobody can guess."""
-    return f"file-{secrets.token_hex(16)}"
+    return unguessable("file-")
 
 
 def _lines(first: bytes, rest: Iterable[bytes]) -> Iterable[bytes]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import uuid
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
@@ -28,6 +27,7 @@ from ...server.text.tool_calls import CallNumbers, ToolCallParser
 from ...server.text.tool_calls.grammar import Thought, arguments_schema
 from ..cache.tiers import Lifetime
 from ..errors import EngineError, RequestError
+from ..ids import unguessable
 from ..messages import Tool
 from ..session import EntryKind, ModelIdentity, NewEntry, Session, SessionLog
 from . import validation
@@ -281,7 +281,7 @@ class Turns:
         terms: TurnTerms,
     ) -> SubmitTurn:
         return SubmitTurn(
-            turn_id=uuid.uuid4().hex,
+            turn_id=unguessable(""),
             token_ids=token_ids,
             sampling=sampling,
             eos_token_ids=tuple(sorted(self._tokenizer.eos_token_ids)),

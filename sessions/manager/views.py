@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import secrets
-
 import msgspec
 
+from ..ids import unguessable
 from ..keeping import PersistencePolicy
 from ..session import Session
 from .requests import SessionView
@@ -38,5 +37,5 @@ def summary_of(session: Session, policy: PersistencePolicy, *, busy: bool) -> Se
 
 
 def new_session_id(now: float) -> str:
-    """Ids sort by the time of opening."""
-    return f"ses_{int(now * 1000):012x}{secrets.token_hex(8)}"
+    """Ids sort by the time of opening, which is all that can be known of one beforehand."""
+    return unguessable(f"ses_{int(now * 1000):012x}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Any, Literal
@@ -13,6 +12,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from ....sessions.errors import RequestError
+from ....sessions.ids import unguessable
 from ....sessions.manager.requests import (
     AppendRequest,
     CloseRequest,
@@ -213,7 +213,7 @@ def _head(body: ResponsesBody, turn: CompletionRequest, model: str) -> ResponseO
         choice = msgspec.to_builtins(choice)
     wanted = body.text.format if body.text is not None else None
     return ResponseObject(
-        id=f"resp_{uuid.uuid4().hex}",
+        id=unguessable("resp_"),
         created_at=int(time.time()),
         status="in_progress",
         instructions=body.instructions,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from xxhash import xxh3_64_intdigest
 
 from sessile.sessions.cache.disk import DiskConfig
 from sessile.sessions.cache.disk.index_log import HEADER_BYTES, RECORD_BYTES
@@ -252,6 +254,33 @@ def test_a_damaged_header_begins_anew(open_disk):
     disk.store(1)
     disk.tier.close()
     assert open_disk().found(1, 2) == [1]
+
+
+@pytest.mark.parametrize("version", [1, 99])
+def test_a_log_of_another_version_begins_anew_says_so_and_costs_nothing_else(
+    open_disk, disk_fingerprint, caplog: pytest.LogCaptureFixture, version: int
+):
+    other_model = dataclasses.replace(disk_fingerprint, weights="v" * 64)
+    other = open_disk(fingerprint=other_model, num_slots=40)
+    other.store(7)
+    other.tier.close()
+    theirs = other.namespace
+    disk = open_disk(num_slots=40)
+    disk.store(1, 2)
+    disk.tier.close()
+    (mine,) = [path for path in disk.path.iterdir() if path.is_dir() and path != theirs]
+    content = bytearray((mine / "index.log").read_bytes())
+    struct.pack_into("<I", content, 8, version)
+    struct.pack_into("<Q", content, HEADER_BYTES - 8, xxh3_64_intdigest(bytes(content[: HEADER_BYTES - 8])))
+    (mine / "index.log").write_bytes(content)
+
+    disk = open_disk(num_slots=40)
+    assert f"the index log has version {version}" in caplog.text
+    assert disk.load(1, 2) == [MISS, MISS]
+    disk.store(1)
+    assert disk.found(1, 2) == [1]
+    disk.tier.close()
+    assert open_disk(fingerprint=other_model, num_slots=40).found(7) == [7], "another model's blocks"
 
 
 def test_another_models_blocks_in_the_same_folder(open_disk, disk_fingerprint):
