@@ -35,6 +35,7 @@ from .text.tokenizer import Tokenizer
 from .text.tokenizer_files import load_chat_template, load_tokenizer
 from .web.application import create_app
 from .web.batches_api.line_runner import LineRunner
+from .web.http_protocol import bounded_protocol
 from .web.names import ServedName
 from .web.parts import WebParts
 
@@ -160,7 +161,7 @@ async def serve_http(
     server = _HttpServer(
         uvicorn.Config(
             create_app(parts),
-            http="httptools",
+            http=bounded_protocol(config.http),
             ws="none",
             lifespan="off",
             log_config=None,

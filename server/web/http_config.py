@@ -27,4 +27,13 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             " closed under their request",
         ),
     ] = 120
+    max_header_bytes: Annotated[int, Meta(ge=1024, description="size of a request's line and headers, at most")] = (
+        64 * 1024
+    )
+    send_timeout_s: Annotated[
+        float, Meta(gt=0, description="seconds for a request's headers, and for each piece of its body")
+    ] = 30.0
+    read_timeout_s: Annotated[
+        float, Meta(gt=0, description="seconds after which a client that does not read its answer is cut off")
+    ] = 60.0
     backlog: Annotated[int, Meta(ge=1, description="connections that wait to be accepted, at most")] = 2048

@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 import grpc.aio
 import pytest
-import trustme
+from authority import Authority
 from byte_text import byte_tokenizer, chatml_template
 from scripted_engine import ScriptedEngine
 
@@ -102,26 +102,6 @@ async def test_the_sdk_sends_its_key_with_every_kind_of_call(
     await server.stop(0)
 
 
-class Authority:
-    """A certificate authority that writes what a server and a client need."""
-
-    def __init__(self, folder: Path) -> None:
-        self.ca, self.folder = trustme.CA(), folder
-        self.client_ca = folder / "ca.pem"
-        self.ca.cert_pem.write_to_path(self.client_ca)
-
-    @property
-    def root(self) -> bytes:
-        return self.ca.cert_pem.bytes()
-
-    def issue(self) -> TlsConfig:
-        issued = self.ca.issue_cert("localhost")
-        cert, key = self.folder / "cert.pem", self.folder / "key.pem"
-        cert.write_bytes(b"".join(part.bytes() for part in issued.cert_chain_pems))
-        key.write_bytes(issued.private_key_pem.bytes())
-        return TlsConfig(cert=cert, key=key)
-
-
 async def test_mutual_tls_and_a_new_certificate_without_a_restart(manager: SessionManager, tmp_path: Path) -> None:
     ours = Authority(tmp_path)
     config = ours.issue()
@@ -145,7 +125,7 @@ async def test_mutual_tls_and_a_new_certificate_without_a_restart(manager: Sessi
             await open_session(nameless, None)
         assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
 
-    renewed = Authority(tmp_path / "renewed") if (tmp_path / "renewed").mkdir() is None else ours
+    renewed = Authority(tmp_path / "renewed")
     fresh = renewed.issue()
     assert config.cert and config.key and fresh.cert and fresh.key
     config.cert.write_bytes(fresh.cert.read_bytes())
