@@ -1,7 +1,7 @@
 """Files of every version of the session store, opened with this one: nothing of them is lost.
 
-``released/sessions-N.sql`` has the tables as the first N migrations make them, and rows, as text. It is never made again,
-so that later changes of the code are tried on what was there before. A new migration adds a file.
+``released/sessions-N.sql`` has the tables as the first N migrations make them, and rows, as text. It is never made
+again, so that later changes of the code are tried on what was there before. A new migration adds a file.
 """
 
 from __future__ import annotations
