@@ -16,7 +16,7 @@ from pathlib import Path
 
 import uvicorn
 
-from ..sessions.batches import Batches
+from ..sessions.batches.service import Batches
 from ..sessions.batches.store import BatchStore
 from ..sessions.manager import SessionManager
 from ..sessions.store import SessionStore

@@ -11,8 +11,8 @@ import enum
 
 import msgspec
 
+from ...sessions.cache.lifetime import Lifetime
 from ...sessions.cache.retention import Retention, Verdict
-from ...sessions.cache.tiers import Lifetime
 from ...sessions.cache.tree_view import TreeNode
 
 

@@ -11,7 +11,7 @@ import enum
 
 import msgspec
 
-from ...sessions.cache.tiers import Lifetime
+from ...sessions.cache.lifetime import Lifetime
 from .cache_messages import CacheAnswer, CacheCall, CacheEvents
 from .sampling_params import SamplingParams
 

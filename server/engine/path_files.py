@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from ...sessions.cache.keys import KVFingerprint
+from ...sessions.cache.lifetime import Lifetime
 from ...sessions.cache.prefix_cache import CachedPath, PrefixCache
-from ...sessions.cache.tiers import Block, Lifetime, Tier
+from ...sessions.cache.tiers import Block, Tier
 from ...sessions.cache.token_key import TOKEN_BYTES, pack_tokens
 from ...sessions.errors import CapacityError
 from .cache_messages import CacheResponse, ExportOutcome, ExportPath, ImportOutcome, ImportPath

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...sessions.batches import Batches
+from ...sessions.batches.service import Batches
 from ...sessions.manager.requests import CompletionEvent, CompletionRequest
 from ...sessions.manager.responses import Responses
 from ...sessions.manager.service import Sessions

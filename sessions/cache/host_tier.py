@@ -20,8 +20,9 @@ import numpy.typing as npt
 
 from ..errors import ConfigError
 from .block_pool import BlockPool
+from .lifetime import Lifetime
 from .tenant_quota import TenantQuota
-from .tiers import Bandwidth, Block, Entry, Lifetime, LoadOutcome, Tier, TierStats
+from .tiers import Bandwidth, Block, Entry, LoadOutcome, Tier, TierStats
 
 SHARED_COPY_BYTES = 4 * 2**20  # from so many on a second thread takes half of a load
 

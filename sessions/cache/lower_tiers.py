@@ -17,9 +17,10 @@ from collections.abc import Sequence
 from .cost_model import Source
 from .disk.disk_tier import DiskTier
 from .host_tier import HostTier, Slab
+from .lifetime import Lifetime
 from .shared_tier import SharedTier
 from .tenant_quota import TenantQuota
-from .tiers import Block, Entry, Lifetime, LoadOutcome, LowerTier, Tier, TierStats
+from .tiers import Block, Entry, LoadOutcome, LowerTier, Tier, TierStats
 
 _PERSIST_AT_ONCE = 32  # blocks given to the disk's write queue, which is then waited for if it is full
 _LOAD_ONE_S = 5.0  # where nobody waits for it but an export

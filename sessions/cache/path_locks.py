@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Callable, Iterator
 
 from .evictable import EvictableLeaves
+from .lifetime import Lifetime
 from .radix_node import Node, PathLock, Pin
-from .tiers import Lifetime
 
 
 class PathLocks:

@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 
 from .block_pool import BlockPool
 from .keys import BlockKeys
+from .lifetime import Lifetime
 from .path_ends import Kept, PathEnds
 from .radix_node import Match, PathLock
 from .radix_tree import RadixTree
 from .retention import Retention
-from .tiers import Lifetime
 from .token_key import TOKEN_BYTES
 
 

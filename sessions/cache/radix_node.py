@@ -6,7 +6,7 @@ import bisect
 import dataclasses
 from typing import TYPE_CHECKING
 
-from .tiers import Lifetime
+from .lifetime import Lifetime
 from .token_key import TOKEN_BYTES, common_prefix_tokens
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ from collections.abc import Callable
 from .block_pool import BlockPool
 from .evictable import EvictableLeaves
 from .eviction import EvictionPolicy, ExpectedValue
+from .lifetime import Lifetime
 from .path_ends import PathEnd
 from .path_locks import PathLocks
 from .radix_node import Evicted, Match, Node, PathLock, Pin
-from .tiers import Lifetime
 from .token_key import TOKEN_BYTES, common_prefix_tokens
 from .tree_integrity import count_nodes
 

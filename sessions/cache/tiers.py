@@ -25,6 +25,8 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from .lifetime import Lifetime
+
 Block: TypeAlias = npt.NDArray[np.uint8]
 """One block's KV: ``[block_bytes]`` uint8, contiguous; most often a view of a row of a pool."""
 
@@ -36,13 +38,6 @@ class Tier(enum.StrEnum):
     HOST = "host"
     DISK = "disk"
     SHARED = "shared"
-
-
-class Lifetime(enum.StrEnum):
-    """How far the KV of a session may go."""
-
-    DURABLE = "durable"  # to where it outlives the process, and to other servers
-    PROCESS = "process"  # to this process's memory alone
 
 
 class LoadOutcome(enum.Enum):

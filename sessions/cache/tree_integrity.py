@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable
 
 from .block_pool import BlockPool
+from .lifetime import Lifetime
 from .radix_node import Node
-from .tiers import Lifetime
 
 
 @dataclasses.dataclass(slots=True)

@@ -16,8 +16,8 @@ import msgspec
 
 from ...server.engine.cache_messages import PersistPath, ReleasePath, RetainPath, SupersedePath
 from ...server.engine.messages import EngineReady
+from ..cache.lifetime import Lifetime
 from ..cache.retention import Retention
-from ..cache.tiers import Lifetime
 from ..errors import EngineError, SessileError
 from ..keeping import Persistence, PersistencePolicy, is_tool_name
 from ..messages import Role

@@ -25,7 +25,7 @@ from ...server.text.thoughtful_grammar import after_thought
 from ...server.text.tokenizer import Tokenizer
 from ...server.text.tool_calls import CallNumbers, ToolCallParser
 from ...server.text.tool_calls.grammar import Thought, arguments_schema
-from ..cache.tiers import Lifetime
+from ..cache.lifetime import Lifetime
 from ..errors import EngineError, RequestError
 from ..ids import unguessable
 from ..messages import Tool

@@ -26,7 +26,8 @@ from sessile.server.web.application import create_app
 from sessile.server.web.http_config import HttpConfig
 from sessile.server.web.names import ServedName
 from sessile.server.web.parts import WebParts
-from sessile.sessions.batches import Batches, BatchesConfig
+from sessile.sessions.batches.config import BatchesConfig
+from sessile.sessions.batches.service import Batches
 from sessile.sessions.batches.store import BatchStore
 from sessile.sessions.manager.manager import SessionManager
 from sessile.sessions.store import SessionStore

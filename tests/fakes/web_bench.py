@@ -27,7 +27,8 @@ from sessile.server.web.batches_api.line_runner import LineRunner
 from sessile.server.web.http_config import HttpConfig
 from sessile.server.web.names import ServedName
 from sessile.server.web.parts import WebParts
-from sessile.sessions.batches import Batches, BatchesConfig
+from sessile.sessions.batches.config import BatchesConfig
+from sessile.sessions.batches.service import Batches
 from sessile.sessions.batches.store import BatchStore
 from sessile.sessions.manager import SessionManager
 

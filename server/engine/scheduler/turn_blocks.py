@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
+from ....sessions.cache.lifetime import Lifetime
 from ....sessions.cache.prefix_cache import BlockCopy, PrefixCache, SequenceBlocks
 from ....sessions.cache.radix_node import Match
-from ....sessions.cache.tiers import Lifetime
 from ..block_loads import NOTHING_TO_LOAD, BlockLoad, LoadDecision
 from ..kv_transfer import KVTransfer
 from ..prompt_accounts import PromptAccounts, planned_tokens

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from ....sessions.batches import Batch, BatchStatus, BatchUsage, FilePurpose, StoredFile
+from ....sessions.batches.batch import Batch, BatchStatus, BatchUsage, FilePurpose, StoredFile
 
 
 class FileObject(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from ....sessions.batches import FilePurpose
+from ....sessions.batches.batch import FilePurpose
 from ....sessions.batches.errors import UnknownFile
 from ..json_answer import json_answer
 from ..openapi import describe_answer, describe_file, describe_form

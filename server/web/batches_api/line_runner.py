@@ -10,7 +10,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Message
 
-from ....sessions.batches import BatchUsage
+from ....sessions.batches.batch import BatchUsage
 from ....sessions.batches.worker import LineAnswer
 from ....sessions.errors import CapacityError, Draining, EngineError, SessileError, StoreError
 from ..caller import Caller, Lane

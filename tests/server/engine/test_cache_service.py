@@ -43,8 +43,9 @@ from sessile.server.engine.lower_tiers import TierSetup, open_lower_tiers
 from sessile.server.engine.messages import SubmitTurn, TokensBySource, TurnOutput
 from sessile.server.engine.sampling_params import SamplingParams
 from sessile.sessions.cache.cost_model import Calibration
+from sessile.sessions.cache.lifetime import Lifetime
 from sessile.sessions.cache.retention import Retention, Verdict
-from sessile.sessions.cache.tiers import Lifetime, Tier
+from sessile.sessions.cache.tiers import Tier
 from sessile.sessions.cache.token_key import TOKEN_BYTES, pack_tokens
 
 BLOCK = 16

@@ -46,7 +46,7 @@ def test_rope_as_older_and_newer_files_write_it() -> None:
         ({"model_type": None}, "model_type"),
         ({"hidden_size": None}, "hidden_size"),
         ({"hidden_size": "64"}, "hidden_size"),
-        ({"num_hidden_layers": 0}, "num_layers"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers"),
         ({"num_attention_heads": 0}, "num_attention_heads"),
         ({"num_key_value_heads": 3}, "num_kv_heads"),
         ({"num_key_value_heads": 0}, "num_kv_heads"),

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sessile.sessions.batches import BatchesConfig, BatchStatus
+from sessile.sessions.batches.batch import BatchStatus
+from sessile.sessions.batches.config import BatchesConfig
 from sessile.sessions.batches.schema import SCHEMA_VERSION
 from sessile.sessions.batches.store import BatchStore
 

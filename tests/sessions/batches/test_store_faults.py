@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sessile.sessions.batches import Batch, BatchesConfig, FilePurpose, LineResult, StoredFile
+from sessile.sessions.batches.batch import Batch, FilePurpose, LineResult, StoredFile
+from sessile.sessions.batches.config import BatchesConfig
 from sessile.sessions.batches.errors import UnknownFile
 from sessile.sessions.batches.store import BatchStore
 from sessile.sessions.errors import StoreError

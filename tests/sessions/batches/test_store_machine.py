@@ -13,7 +13,8 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from sessile.sessions.batches import Batch, BatchesConfig, BatchStatus, BatchUsage, FilePurpose, LineResult, StoredFile
+from sessile.sessions.batches.batch import Batch, BatchStatus, BatchUsage, FilePurpose, LineResult, StoredFile
+from sessile.sessions.batches.config import BatchesConfig
 from sessile.sessions.batches.errors import FileInUse, StorageFull, UnknownBatch, UnknownFile
 from sessile.sessions.batches.store import BatchStore, new_file_id
 from sessile.sessions.errors import CapacityError

@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sessile.sessions.cache import host_tier
 from sessile.sessions.cache.host_tier import HostTier, allocate_slab
-from sessile.sessions.cache.tiers import Bandwidth, Entry, Lifetime, LoadOutcome, Tier
+from sessile.sessions.cache.lifetime import Lifetime
+from sessile.sessions.cache.tiers import Bandwidth, Entry, LoadOutcome, Tier
 from sessile.sessions.errors import ConfigError
 
 SIZE, NUM_SLOTS = 64, 5

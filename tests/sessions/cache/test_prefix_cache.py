@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
 from sessile.sessions.cache.block_pool import BlockPool
+from sessile.sessions.cache.lifetime import Lifetime
 from sessile.sessions.cache.path_ends import PathEnds
 from sessile.sessions.cache.prefix_cache import PrefixCache, SequenceBlocks
 from sessile.sessions.cache.radix_tree import RadixTree
-from sessile.sessions.cache.tiers import Lifetime
 from sessile.sessions.cache.token_key import pack_tokens, unpack_tokens
 
 BLOCK_SIZE = 4

@@ -18,8 +18,8 @@ from sessile.server.engine.cache_messages import (
     SuspendPath,
 )
 from sessile.server.text.answer_format import TextConfig, ToolFormat
+from sessile.sessions.cache.lifetime import Lifetime
 from sessile.sessions.cache.retention import Verdict
-from sessile.sessions.cache.tiers import Lifetime
 from sessile.sessions.errors import (
     CapacityError,
     EngineError,

@@ -14,7 +14,7 @@ import pytest
 from web_bench import WebBench
 
 from sessile.server.engine.messages import Priority
-from sessile.sessions.batches import BatchesConfig
+from sessile.sessions.batches.config import BatchesConfig
 from sessile.sessions.errors import CapacityError, EngineError
 
 CHAT = "/v1/chat/completions"

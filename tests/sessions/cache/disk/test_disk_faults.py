@@ -253,7 +253,7 @@ def test_permission_lost_while_running(tmp_path: Path):
     if os.geteuid() == 0:
         os.chmod(tmp_path, 0o777)
         for parent in tmp_path.parents:
-            if parent.stat().st_uid == 0 and parent.stat().st_mode & 0o005 != 0o005 and "pytest" in parent.name:
+            if parent.stat().st_uid == 0 and parent.stat().st_mode & 0o005 != 0o005 and "pytest" in str(parent):
                 os.chmod(parent, 0o755)
     run_in_child(
         """
