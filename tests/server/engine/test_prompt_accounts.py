@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import json
+import os
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from sessile.sessions.cache.retention import Retention
 BLOCK = 16
 BLOCK_BYTES = 2 * BLOCK * 2 * 4
 TRACES = Path(__file__).resolve().parents[3].parent / "shared" / "traces"
+EIGHT_AGENTS = ("473e", "6a12", "7f6a", "d948", "2e9e", "abe6", "ae5b", "c7d0")
 
 
 class RecordedModel(ChecksumModel):
@@ -220,11 +222,14 @@ def tokens_of(text: str) -> list[int]:
     return [zlib.crc32(text[i : i + 4].encode()) % VOCAB for i in range(0, len(text), 4)]
 
 
-def recorded_turns(*files: str) -> list[tuple[list[int], list[int]]]:
-    """Prompts and the beginnings of their answers, of several agents whose turns alternate."""
+def recorded_turns() -> list[tuple[list[int], list[int]]]:
+    """Prompts and the beginnings of their answers, of recorded agents; their turns alternate.
+
+    All 21 agents are half a minute of work: so they are where ``SESSILE_ALL_TRACES`` is set, and else eight of them.
+    """
     agents = []
-    for name in files:
-        (file,) = TRACES.glob(f"*/{name}*.jsonl")
+    names = ("",) if os.environ.get("SESSILE_ALL_TRACES") else EIGHT_AGENTS
+    for file in [file for name in names for file in sorted(TRACES.glob(f"m*/{name}*.jsonl"))]:
         rows = [json.loads(line) for line in file.read_text().splitlines()]
         agents.append([(tokens_of(row["input"]), tokens_of(row["output"])[:12] or [1]) for row in rows if row["input"]])
     return [turn for turns in itertools.zip_longest(*agents) for turn in turns if turn is not None]
@@ -233,7 +238,7 @@ def recorded_turns(*files: str) -> list[tuple[list[int], list[int]]]:
 @pytest.mark.skipif(not TRACES.is_dir(), reason="the recorded traces are not beside the checkout")
 def test_a_replay_counts_as_an_independent_recount_does() -> None:
     """LMCache #1260 (hit rate always 1): sources sum to the prompt, and each is what a plain recount says."""
-    turns = recorded_turns("473e", "6a12", "7f6a", "d948", "2e9e", "abe6", "ae5b", "c7d0")
+    turns = recorded_turns()
     blocks = {tuple(prompt[:end]) for prompt, _ in turns for end in range(BLOCK, len(prompt), BLOCK)}
     size = len(blocks) // 10
     engine, simulator = Engine(size), Simulator(size)
