@@ -153,8 +153,11 @@ class Connection:
             async with aclosing(messages()) as to_send:
                 async for message in to_send:
                     await call.write(message)
+                    if answered.done():
+                        break  # the server wants no more of it
             await call.done_writing()
 
+        answered = asyncio.ensure_future(call.initial_metadata())
         sending = asyncio.create_task(send())
         try:
             return transfer.read_imported(await call)
@@ -166,8 +169,9 @@ class Connection:
             raise
         finally:
             call.cancel()
-            sending.cancel()  # of a file that the server refuses no more is read
-            await asyncio.gather(sending, return_exceptions=True)  # what stopped it is told above
+            answered.cancel()
+            sending.cancel()
+            await asyncio.gather(answered, sending, return_exceptions=True)  # what stopped them is told above
 
     async def close(self) -> None:
         await self._channel.close(None)
