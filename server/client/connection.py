@@ -137,7 +137,7 @@ class Connection:
             Exception: what ``chunks`` raises, for which gRPC has no way to its caller.
         """
         failures: list[Exception] = []
-        call = self.stub.Import()
+        call = self.stub.Import(None)
 
         async def messages() -> AsyncGenerator[pb.ImportRequest, None]:
             yield pb.ImportRequest(header=transfer.write_import(request))

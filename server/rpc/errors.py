@@ -92,9 +92,9 @@ def _guarded_stream(behaviour: Any, method: str, gate: Gate) -> _Behaviour:
     async def checked(requests: AsyncIterator[Any], context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         return await behaviour(_known(requests), context)
 
-    async def refuse(requests: AsyncIterator[Any], context: grpc.aio.ServicerContext[Any, Any], why: SessileError) -> None:
+    async def refuse(requests: AsyncIterator[Any], context: Any, error: SessileError) -> None:
         await _let_finish(requests, context)
-        await _abort(requests, context, why)
+        await _abort(requests, context, error)
 
     return _with_status(checked, method, gate, refuse)
 
