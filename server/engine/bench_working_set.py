@@ -124,7 +124,7 @@ def measure(traces: Path, count: int, text_per_token: int) -> Iterator[str]:
     torch.set_num_threads(1)
     recorded = read_requests(traces, SESSIONS)
     requests = [_shortened(each, text_per_token // TOKEN_BYTES, model.config.vocab_size) for each in recorded]
-    requests = [each for each in requests if each.prompt][: count or len(requests)]  # one recorded prompt is empty
+    requests = [each for each in requests if each.prompt][: count or len(requests)]  # some were recorded without one
     all_blocks = Replay(1 << 20, None).run(requests).most_blocks
     yield f"{SESSIONS} sessions, {len(requests)} requests; their working set is {all_blocks} blocks"
     longest = max(len(request.whole) for request in requests) // TOKEN_BYTES // BLOCK_TOKENS + 2
