@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
@@ -13,8 +13,9 @@ from sqlite_utils import Database
 
 from ..errors import CapacityError, StoreError, StoreUnavailable
 from ..keeping import NOTHING_SAID, Keeping
-from ..session import Head, LogPart, NewEntry, Place, Session, SessionLog, SessionState, tokens_in, turns_in
-from . import conversations, rows, tool_latencies
+from ..session import Head, LogPart, Place, Session, SessionLog, SessionState, tokens_in, turns_in
+from . import conversations, log_rows, rows, tool_latencies
+from .change import Change, DuplicateRequest, KeepingChange
 from .conversations import StoredConversation, StoredResponse
 from .failures import found_damage, store_errors
 from .files import OpenFiles
@@ -28,19 +29,6 @@ from .tool_latencies import StoredLatency
 _FULL_CHECK_BYTES = 64 * 2**20
 
 logger = logging.getLogger(__name__)
-
-# From the head to the first entry. Ids fall along a path, so that even a damaged file cannot make it endless.
-_PATH_TABLE = """
-WITH RECURSIVE path(id, used) AS (
-    SELECT ?, ?
-    UNION ALL
-    SELECT entries.parent_id, entries.parent_used FROM path JOIN entries ON entries.entry_id = path.id
-    WHERE entries.parent_id < entries.entry_id
-)
-"""
-_PATH = f"{_PATH_TABLE} SELECT entries.*, path.used FROM path JOIN entries ON entries.entry_id = path.id ORDER BY entries.start"  # noqa: S608, E501
-_LAST_OF_PATH = f"{_PATH_TABLE.rstrip()[:-1]} LIMIT ?) SELECT entries.*, path.used FROM path JOIN entries ON entries.entry_id = path.id ORDER BY entries.start"  # noqa: S608, E501
-_ACCOUNTS = f"{_PATH_TABLE} SELECT accounts.* FROM path JOIN accounts ON accounts.entry_id = path.id"  # noqa: S608
 
 _UNREACHABLE = """
 entry_id NOT IN (
@@ -80,35 +68,6 @@ SELECT count(*) FROM (
 )
 """
 _SESSION_RETRY_S = 30.0  # when its owner closes a session is not known
-
-
-class DuplicateRequest(Exception):
-    """The request id was answered before, by a change that was made in the meantime."""
-
-
-KeepingChange = Callable[[Keeping], Keeping]
-
-
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One atomic step: the session's next value, the entries that lead to it, and the answer to remember.
-
-    ``base_version`` is the version that ``session`` was made from, 0 for a new session. With ``entries`` the head of
-    ``session`` is still the old one; the store moves it to the last entry. How a session is kept may have changed since
-    ``session`` was read: ``keep`` makes its next value from the one that holds now; only a new session brings its own.
-    ``conversation_keys`` name what the session's log says afterwards, for clients that send all of it. ``inferred``: a
-    new session belongs to such a client, which calls itself ``client`` (empty: it did not say).
-    A new session is refused if its tenant opened ``most_open`` (0: any number).
-    """
-
-    session: Session
-    base_version: int
-    entries: tuple[NewEntry, ...] = ()
-    answer: StoredAnswer | None = None
-    keep: KeepingChange | None = None
-    conversation_keys: tuple[bytes, ...] = ()
-    inferred: bool = False
-    client: str = ""
-    most_open: int = 0
 
 
 class SessionDatabase:
@@ -371,36 +330,18 @@ class SessionDatabase:
 
     def log(self, place: Place) -> SessionLog:
         """The entries from the start to ``place``."""
-        if place.head is None:
-            return SessionLog(())
         with store_errors(self._path):
-            found = list(self._database.query(_PATH, [place.head.entry_id, place.head.used]))
-        parts = []
-        for row in found:
-            used = row.pop("used")
-            parts.append(LogPart(rows.entry_from(row), used))
-        _check_path(parts, place)
-        return SessionLog(tuple(parts))
+            return log_rows.log(self._database, place)
 
     def last_parts(self, place: Place, count: int) -> tuple[LogPart, ...]:
         """The last entries up to ``place``, oldest first; at most ``count``."""
-        if place.head is None:
-            return ()
         with store_errors(self._path):
-            found = list(self._database.query(_LAST_OF_PATH, [place.head.entry_id, place.head.used, count]))
-        parts = []
-        for row in found:
-            used = row.pop("used")
-            parts.append(LogPart(rows.entry_from(row), used))
-        return tuple(parts)
+            return log_rows.last_parts(self._database, place, count)
 
     def accounts(self, place: Place) -> dict[int, bytes]:
         """What is remembered of the entries up to ``place``, by their ids, where anything is."""
-        if place.head is None:
-            return {}
         with store_errors(self._path):
-            found = self._database.query(_ACCOUNTS, [place.head.entry_id, place.head.used])
-            return {row["entry_id"]: rows.account_from(row) for row in found}
+            return log_rows.accounts(self._database, place)
 
     def answer(self, scope: str, request_id: str) -> StoredAnswer | None:
         """The stored answer of a request."""
@@ -476,15 +417,3 @@ class SessionDatabase:
             deleted = self._database.execute(f"DELETE FROM entries WHERE {_UNREACHABLE}")  # noqa: S608
             self._database.execute("DELETE FROM accounts WHERE entry_id NOT IN (SELECT entry_id FROM entries)")
             return int(deleted.rowcount)
-
-
-def _check_path(parts: Sequence[LogPart], place: Place) -> None:
-    """Every part follows the one before it, and the last ends at ``place``."""
-    before: Head | None = None
-    tokens = 0
-    for part in parts:
-        if part.entry.parent != before or part.entry.start != tokens or not 0 < part.used <= len(part.entry.token_ids):
-            raise damaged(f"entry {part.entry.entry_id} does not continue the one before it")
-        before, tokens = part.head, part.end
-    if before != place.head or tokens != place.num_tokens:
-        raise damaged("a session's log is incomplete")

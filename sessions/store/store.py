@@ -10,9 +10,9 @@ from pathlib import Path
 from ..errors import StoreError
 from ..keeping import Keeping
 from ..session import LogPart, Place, Session, SessionLog
+from .change import Change, KeepingChange
 from .conversations import StoredConversation, StoredResponse
 from .copies import CopyThread, StoreCopies
-from .database import Change, KeepingChange
 from .files import DATABASE_NAME, create_database
 from .lock import DataFolderLock
 from .rows import StoredAnswer

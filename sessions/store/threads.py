@@ -12,7 +12,8 @@ from typing import TypeVar
 
 from ..errors import StoreError
 from ..session import Session
-from .database import Change, SessionDatabase
+from .change import Change
+from .database import SessionDatabase
 
 logger = logging.getLogger(__name__)
 
