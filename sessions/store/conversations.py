@@ -149,7 +149,7 @@ def prune(database: Database, before: float, now: float) -> None:
     database.table("conversations").delete_where("used_at < ?", [before])
     database.table("responses").delete_where("expires_at < ?", [now])
     for session_id in list(_unused_sessions(database, before)):
-        for table in ("keepings", "sessions", "inferred_sessions"):
+        for table in ("keepings", "sessions", "session_clients", "inferred_sessions"):
             database.table(table).delete_where("session_id = ?", [session_id])
         database.table("answers").delete_where("scope = ?", [session_id])
 

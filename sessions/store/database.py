@@ -241,8 +241,8 @@ class SessionDatabase:
         session = change.session
         if change.inferred:
             conversations.write_inferred(self._database, session.session_id)
-        if change.client:
-            conversations.write_client(self._database, session.session_id, session.tenant, change.client)
+            if change.client:
+                conversations.write_client(self._database, session.session_id, session.tenant, change.client)
 
     def _write_conversation(self, session: Session, key: bytes) -> None:
         conversations.write_conversation(
@@ -411,9 +411,6 @@ class SessionDatabase:
             self._database.table("answers").delete_where("created_at < ?", [before])
             conversations.prune(self._database, before, now)
             tool_latencies.prune(self._database)
-            self._database.execute(
-                "DELETE FROM session_clients WHERE session_id NOT IN (SELECT session_id FROM sessions)"
-            )
             deleted = self._database.execute(f"DELETE FROM entries WHERE {_UNREACHABLE}")  # noqa: S608
             self._database.execute("DELETE FROM accounts WHERE entry_id NOT IN (SELECT entry_id FROM entries)")
             return int(deleted.rowcount)
