@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
@@ -119,16 +119,19 @@ class SessionDatabase:
                 logger.debug("changes are written one by one: %s", error)  # of one of them, or of the disk
         return [self._outcome(change, self._transaction(), ()) for change in changes]
 
+    def _transaction(self) -> AbstractContextManager[None]:
+        """All or nothing of a change that is made inside; how it ended is told to ``health``."""
+        return self._writing(self.health.failed)
+
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """All or nothing of what is done inside; how it ended is told to ``health``."""
+    def _writing(self, failed: Callable[[StoreUnavailable], None]) -> Iterator[None]:
         try:
             if self._files is not None:
                 self._files.require_in_place()
             with store_errors(self._path), self._database.atomic():
                 yield
         except StoreUnavailable as error:
-            self.health.failed(error)
+            failed(error)
             raise
         except StoreError as error:
             if found_damage(error):
@@ -145,12 +148,12 @@ class SessionDatabase:
                 self.health.found_sound()
             self.health.require_room()
         except StoreUnavailable as error:
-            self.health.failed(error)
+            self.health.probe_failed(error)
             return
         except StoreError as error:
-            self.health.damaged(error)
+            self.health.check_failed(error)
             return
-        with suppress(StoreError), self._transaction():
+        with suppress(StoreError), self._writing(self.health.probe_failed):
             self._database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     def _require_sound(self, check: str) -> None:

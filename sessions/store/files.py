@@ -37,12 +37,12 @@ def create_database(path: Path) -> None:
             migrate(database)
         finally:
             database.close()
-    _sync(unfinished)
+    make_durable(unfinished)
     unfinished.rename(path)
-    _sync(path.parent)
+    make_durable(path.parent)
 
 
-def _sync(path: Path) -> None:
+def make_durable(path: Path) -> None:
     """Make a file's content, or the names in a folder, durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

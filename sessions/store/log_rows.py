@@ -40,7 +40,7 @@ def last_parts(database: Database, place: Place, count: int) -> tuple[LogPart, .
     if place.head is None:
         return ()
     parts = []
-    for row in database.query(_ENTRIES, [place.head.entry_id, place.head.used, count]):
+    for row in list(database.query(_ENTRIES, [place.head.entry_id, place.head.used, count])):
         used = row.pop("used")
         parts.append(LogPart(rows.entry_from(row), used))
     return tuple(parts)

@@ -6,6 +6,8 @@ A migration is never edited after a release: a new one follows it.
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from sqlite_utils import Database, Migrations
 
 from ..errors import StoreError
@@ -149,11 +151,11 @@ def migrate(database: Database) -> None:
             remedy="run that version or a later one, or use another data folder",
         )
     migrations.apply(database)
-    fresh = Database(memory=True, execute_plugins=False)
-    migrations.apply(fresh)
-    if _definitions(database) != _definitions(fresh) or not _has_distinct_roots(database):
+    with closing(Database(memory=True, execute_plugins=False)) as fresh:
+        migrations.apply(fresh)
+        expected = _definitions(fresh)
+    if _definitions(database) != expected or not _has_distinct_roots(database):
         raise damaged("its tables are not what they should be")
-    fresh.close()
 
 
 def _definitions(database: Database) -> list[str]:

@@ -83,7 +83,7 @@ class GroupCommit:
                 outcome.set_exception(result)
 
 
-async def to_the_end(work: Future[_Result]) -> _Result:
+async def to_the_end(work: Future[_Result] | asyncio.Future[_Result]) -> _Result:
     """Await work of another thread; a cancelled caller hears of it only once it is done: both know what happened."""
     future = asyncio.wrap_future(work)
     cancelled: asyncio.CancelledError | None = None
