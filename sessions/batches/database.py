@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-from sqlite_utils import Database
 
 from ..errors import CapacityError
+from ..store.files import synchronous
+from ..store.rows import first
 from .batch import Batch, FilePurpose, LineResult, StoredFile
 from .config import BatchesConfig
 from .errors import FileInUse, StorageFull, UnknownBatch, UnknownFile
@@ -32,8 +33,7 @@ class BatchDatabase:
         with self._errors():
             path.touch(mode=0o600)  # what is asked in batches is private
             connection = sqlite3.connect(path, check_same_thread=False, timeout=5.0)
-            self._database = Database(connection, execute_plugins=False)
-            self._database.execute("PRAGMA synchronous = FULL")
+            self._database = synchronous(connection)
 
     def prepare(self) -> None:
         """Check the file and bring the tables to this version."""
@@ -78,8 +78,7 @@ class BatchDatabase:
     def file(self, tenant: str, file_id: str) -> StoredFile:
         """A file of this tenant. Raises UnknownFile."""
         with self._errors():
-            found = self._database.table("files").rows_where("file_id = ? AND tenant = ?", [file_id, tenant])
-            row = next(found, None)
+            row = first(self._database.table("files").rows_where("file_id = ? AND tenant = ?", [file_id, tenant]))
         if row is None:
             raise UnknownFile(file_id)
         return self._opened(row, StoredFile)
@@ -145,7 +144,7 @@ class BatchDatabase:
         """The oldest batch of a tenant that is not over."""
         with self._errors():
             where = "tenant = ? AND NOT is_over"
-            row = next(self._database.table("batches").rows_where(where, [tenant], order_by="number", limit=1), None)
+            row = first(self._database.table("batches").rows_where(where, [tenant], order_by="number", limit=1))
             return None if row is None else self._opened(row, Batch)
 
     def tenants_with_work(self) -> list[str]:
@@ -166,7 +165,7 @@ class BatchDatabase:
         return after
 
     def _batch_row(self, batch_id: str) -> dict[str, Any]:
-        row = next(self._database.table("batches").rows_where("batch_id = ?", [batch_id]), None)
+        row = first(self._database.table("batches").rows_where("batch_id = ?", [batch_id]))
         if row is None:
             raise UnknownBatch(batch_id)
         return row
@@ -245,7 +244,7 @@ class BatchDatabase:
         id_column = "file_id" if table == "files" else "batch_id"
         if after is not None:
             clause = f"{id_column} = ? AND tenant = ?"
-            row = next(self._database.table(table).rows_where(clause, [after, values[0]]), None)
+            row = first(self._database.table(table).rows_where(clause, [after, values[0]]))
             if row is None:
                 raise UnknownFile(after, "after") if table == "files" else UnknownBatch(after)
             where.append("number < ?" if newest_first else "number > ?")

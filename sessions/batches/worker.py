@@ -10,12 +10,12 @@ import itertools
 import logging
 from collections.abc import Callable
 from contextlib import closing
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import msgspec
 
 from ..errors import CapacityError, Draining, EngineError, SessileError, StoreError
-from ..store.threads import to_the_end
+from ..store.threads import in_thread
 from .answers import error_line, response_line
 from .batch import Batch, BatchStatus, BatchUsage, LineResult
 from .lines import BatchInput, BatchLine
@@ -28,7 +28,6 @@ _RETRY_S = 1.0
 _STORE_RETRY_S = 5.0
 _AT_ONCE = 200  # results of lines that never ran, in one write
 Clock = Callable[[], float]
-_Result = TypeVar("_Result")
 
 
 class LineAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,9 +159,12 @@ class BatchWorker:
         while True:
             left = max(0.0, batch.expires_at - self._clock())
             heard = asyncio.ensure_future(news.wait())
-            await asyncio.wait((lines, heard), timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            told = heard.done()
-            heard.cancel()
+            try:
+                await asyncio.wait((lines, heard), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                told = heard.done()
+            finally:
+                heard.cancel()
+                await asyncio.wait((heard,))
             if told:
                 news.clear()
                 current = await self._store.batch(batch.tenant, batch.batch_id)
@@ -175,7 +177,7 @@ class BatchWorker:
         window = asyncio.Semaphore(self._concurrency)
         with closing(self._open_input(batch).lines(done)) as left:
             async with asyncio.TaskGroup() as running:
-                while (line := await _in_thread(lambda: next(left, None))) is not None:
+                while (line := await in_thread(lambda: next(left, None))) is not None:
                     await window.acquire()
                     running.create_task(self._line(batch, line)).add_done_callback(lambda _: window.release())
 
@@ -203,7 +205,7 @@ class BatchWorker:
         done = await self._store.lines_with_results(batch.batch_id)
         message = "the request was not run before the batch's completion window closed"
         with closing(self._open_input(batch).lines(done)) as left:
-            while some := await _in_thread(lambda: list(itertools.islice(left, _AT_ONCE))):
+            while some := await in_thread(lambda: list(itertools.islice(left, _AT_ONCE))):
                 results = [
                     LineResult(
                         line=line.number,
@@ -221,11 +223,6 @@ class _Lane:
     def __init__(self) -> None:
         self.news = asyncio.Event()
         self.task: asyncio.Future[None] | None = None
-
-
-async def _in_thread(work: Callable[[], _Result]) -> _Result:
-    """Do ``work`` in a thread, to its end: a caller that is cancelled may then close what it works with."""
-    return await to_the_end(asyncio.get_running_loop().run_in_executor(None, work))
 
 
 def _finalizing(current: Batch, ending: BatchStatus, now: float) -> Batch:

@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
-from sqlite_utils import Database
 
 from ..errors import CapacityError, StoreError, StoreUnavailable
 from ..keeping import NOTHING_SAID, Keeping
@@ -18,7 +17,7 @@ from . import conversations, log_rows, rows, tool_latencies
 from .change import Change, DuplicateRequest, KeepingChange
 from .conversations import StoredConversation, StoredResponse
 from .failures import found_damage, store_errors
-from .files import OpenFiles
+from .files import OpenFiles, synchronous
 from .health import StoreHealth
 from .rows import StoredAnswer, damaged
 from .schema import SCHEMA_VERSION, migrate
@@ -79,10 +78,8 @@ class SessionDatabase:
         self._files: OpenFiles | None = None
         with store_errors(path):
             uri = f"{path.resolve().as_uri()}?mode=rw"
-            self._database = Database(
-                sqlite3.connect(uri, uri=True, check_same_thread=False, timeout=5.0), execute_plugins=False
-            )
-            self._database.conn.execute("PRAGMA synchronous = FULL")
+            connection = sqlite3.connect(uri, uri=True, check_same_thread=False, timeout=5.0)
+            self._database = synchronous(connection)
 
     def prepare(self) -> None:
         """Check the file, switch to the write-ahead log and bring the schema to this version."""
@@ -307,7 +304,7 @@ class SessionDatabase:
     def session(self, session_id: str) -> Session | None:
         """A session in any state."""
         with store_errors(self._path):
-            found = next(self._database.table("sessions").rows_where("session_id = ?", [session_id]), None)
+            found = rows.first(self._database.table("sessions").rows_where("session_id = ?", [session_id]))
             return None if found is None else self._sessions([found])[0]
 
     def _sessions(self, found: Sequence[rows.Row]) -> list[Session]:
@@ -350,7 +347,7 @@ class SessionDatabase:
         """The stored answer of a request."""
         with store_errors(self._path):
             where = "scope = ? AND request_id = ?"
-            found = next(self._database.table("answers").rows_where(where, [scope, request_id]), None)
+            found = rows.first(self._database.table("answers").rows_where(where, [scope, request_id]))
         return None if found is None else rows.answer_from(found)
 
     def find_conversation(self, tenant: str, keys: Sequence[bytes]) -> tuple[int, StoredConversation] | None:

@@ -51,6 +51,16 @@ def make_durable(path: Path) -> None:
         os.close(descriptor)
 
 
+def synchronous(connection: sqlite3.Connection) -> Database:
+    """The database behind a new connection, each commit of which is on the disk when it returns."""
+    try:
+        connection.execute("PRAGMA synchronous = FULL")
+    except BaseException:
+        connection.close()
+        raise
+    return Database(connection, execute_plugins=False)
+
+
 class OpenFiles:
     """The database and its write-ahead log as they were opened; what is written to removed files is lost."""
 
