@@ -42,7 +42,7 @@ class BatchDatabase:
             if problems != ["ok"]:
                 raise damaged(self._path, "; ".join(problems))
             self._database.enable_wal()
-            migrate(self._database)
+            migrate(self._database, self._path)
 
     def close(self) -> None:
         with self._errors():

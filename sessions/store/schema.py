@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from sqlite_utils import Database, Migrations
+from sqlite_utils import Database
 
-from ..errors import StoreError
 from . import tool_latencies
 from .conversations import create_client_table, create_tables
+from .migrations import apply_steps
 from .rows import damaged
 
 
@@ -137,25 +137,16 @@ def migrate(database: Database) -> None:
     Raises:
         StoreError: the file was written by a newer version, or its tables are not those that the steps make.
     """
-    migrations = Migrations("sessile.sessions")
-    for name, step in _STEPS:
-        migrations(name=name)(step)
-    known = {name for name, _ in _STEPS}
-    try:
-        unknown = [migration.name for migration in migrations.applied(database) if migration.name not in known]
-    except KeyError as error:
-        raise damaged("its table of migrations is not what it should be") from error
-    if unknown:
-        raise StoreError(
-            f"the session store was written by a newer version of Sessile (it has {unknown[-1]!r})",
-            remedy="run that version or a later one, or use another data folder",
-        )
-    migrations.apply(database)
+    _apply(database)
     with closing(Database(memory=True, execute_plugins=False)) as fresh:
-        migrations.apply(fresh)
+        _apply(fresh)
         expected = _definitions(fresh)
     if _definitions(database) != expected or not _has_distinct_roots(database):
         raise damaged("its tables are not what they should be")
+
+
+def _apply(database: Database) -> None:
+    apply_steps(database, "sessile.sessions", _STEPS, "the session store", damaged)
 
 
 def _definitions(database: Database) -> list[str]:
