@@ -166,7 +166,7 @@ class BatchDatabase:
         return after
 
     def _batch_row(self, batch_id: str) -> dict[str, Any]:
-        row = next(self._database.table("batches").rows_where("batch_id = ?", [batch_id]), None)
+        row: dict[str, Any] | None = next(self._database.table("batches").rows_where("batch_id = ?", [batch_id]), None)
         if row is None:
             raise UnknownBatch(batch_id)
         return row
