@@ -22,8 +22,8 @@ def rows_of(section: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
-def tests_in(path: Path) -> set[str]:
-    """The names of a file's tests."""
+def functions_in(path: Path) -> set[str]:
+    """The names of a file's functions."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
@@ -40,7 +40,7 @@ def test_every_row_names_tests_that_there_are(section: str) -> None:
             path, _, test = name.partition("::")
             file = path or file  # ``::test`` is one more of the same file
             assert (ROOT / file).is_file(), f"there is no {file!r}"
-            assert not test or test in tests_in(ROOT / file), f"there is no {test!r} in {file}"
+            assert not test or test in functions_in(ROOT / file), f"there is no {test!r} in {file}"
 
 
 def test_every_flag_is_a_setting() -> None:
