@@ -124,6 +124,9 @@ def _cache_families(cache: CacheStats) -> Iterator[Metric]:
         {"pinned": cache.pinned_blocks, "budget": cache.pin_budget_blocks},
     )
     yield CounterMetricFamily("sessile_broken_pins", "Pins that gave way to a turn", value=cache.broken_pins)
+    yield CounterMetricFamily(
+        "sessile_tenant_limited_pins", "Pins cut or refused by their tenant's limit", value=cache.tenant_limited_pins
+    )
     decided = CounterMetricFamily(
         "sessile_tier_decisions", "Blocks of lower tiers by what was decided", labels=["tier", "decision"]
     )
@@ -217,7 +220,9 @@ def miss_families(seen: Observatory) -> Iterator[Metric]:
         dict(seen.misses.tokens_by_family),
     )
     yield labelled(
-        CounterMetricFamily("sessile_unexplained_turns", "Turns that were not explained", labels=["reason"]),
+        CounterMetricFamily(
+            "sessile_unexplained_turns", "Turns whose answer could not say why, by reason", labels=["reason"]
+        ),
         {"queue_full": seen.explainer.num_dropped, "too_late": seen.num_late, "unreadable": seen.explainer.num_failed},
     )
     log = seen.trace_log

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import threading
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from observed_turns import run_turn
 
-from sessile.server.engine.messages import FinishReason, SubmitTurn, TokensBySource, TurnOutput, TurnUsage
+from sessile.server.engine.messages import (
+    FinishReason,
+    MissedTokens,
+    SubmitTurn,
+    TokensBySource,
+    TurnOutput,
+    TurnUsage,
+)
 from sessile.server.engine.sampling_params import SamplingParams
 from sessile.server.engine.turn_watch import TurnWatch
 from sessile.server.observe import miss_explainer, observatory, reuse_counts, timeline
 from sessile.server.observe.miss_explainer import MissExplainer, Question
+from sessile.server.observe.miss_log import MAX_MISSES, LoggedMiss, MissLog
 from sessile.server.observe.observatory import Observatory
+from sessile.sessions.manager.requests import Miss
 
 
 @pytest.fixture
@@ -77,6 +88,22 @@ def body_at(clock: str, *turns: str) -> dict[str, Any]:
     return {"messages": [{"role": "system", "content": f"It is {clock}.\n{rules}"}, *talk]}
 
 
+def test_misses_are_bounded_and_all_are_counted() -> None:
+    log = MissLog()
+    for number in range(MAX_MISSES + 9):
+        log.add(
+            LoggedMiss(
+                turn_id=str(number), at=float(number), tenant="", session="s", model="m",
+                prompt_tokens=10, cached_tokens=0, reusable_tokens=0, missed=MissedTokens(),
+                miss=Miss(rule="PL101", name="n", explanation="e", remedy="r", lost_tokens=2),
+            )
+        )  # fmt: skip
+    kept = log.latest(10 * MAX_MISSES)
+    assert [kept[0].turn_id, kept[-1].turn_id] == [str(MAX_MISSES + 8), "9"]
+    assert len(kept) == MAX_MISSES
+    assert log.by_rule["PL101"] == MAX_MISSES + 9
+
+
 def test_a_miss_that_is_explained_after_its_turn_is_listed_all_the_same(seen: Observatory) -> None:
     gate = threading.Event()
 
@@ -84,15 +111,10 @@ def test_a_miss_that_is_explained_after_its_turn_is_listed_all_the_same(seen: Ob
         gate.wait(30)
         return body_at("10:16:40", "a", "b", "c")
 
-    for turn_id, content in (("one", lambda: body_at("10:15:02", "a")), ("two", late)):
-        turn = SubmitTurn(turn_id=turn_id, token_ids=list(range(700)), sampling=SamplingParams(), owner="s")
-        seen.asked(turn, "s", "", content)
-        if turn_id == "one":
-            seen.explainer.settle(30)
-        seen.turn_started(turn)
-        watch = TurnWatch(lambda: 1.0)
-        watch.absorb(final_output(turn_id))
-        seen.turn_ended(turn, watch)
+    first = asked_turn(seen, "one", lambda: body_at("10:15:02", "a"))
+    seen.explainer.settle(30)
+    end_turn(seen, first)
+    end_turn(seen, asked_turn(seen, "two", late))
     assert seen.miss_of("two") is None
     assert (seen.num_late, seen.misses.latest(9)) == (1, [])
     gate.set()
@@ -100,6 +122,38 @@ def test_a_miss_that_is_explained_after_its_turn_is_listed_all_the_same(seen: Ob
     (miss,) = seen.misses.latest(9)
     assert (miss.turn_id, miss.session, miss.miss.rule) == ("two", "s", "PL101")
     assert len(seen.misses.latest(9)) == 1, "it is listed once"
+
+
+def test_a_late_turn_is_let_go_without_a_reader(seen: Observatory) -> None:
+    gate = threading.Event()
+
+    def late() -> dict[str, Any]:
+        gate.wait(30)
+        return body_at("10:16:40", "a", "b", "c")
+
+    asked = weakref.ref(late)
+    end_turn(seen, asked_turn(seen, "one", late))
+    del late
+    assert seen.num_late == 1
+    gate.set()
+    seen.explainer.settle(30)
+    assert asked() is not None
+    end_turn(seen, asked_turn(seen, "two", lambda: body_at("10:16:41", "a")))
+    seen.explainer.settle(30)
+    assert asked() is None
+
+
+def asked_turn(seen: Observatory, turn_id: str, content: Callable[[], dict[str, Any]]) -> SubmitTurn:
+    turn = SubmitTurn(turn_id=turn_id, token_ids=list(range(700)), sampling=SamplingParams(), owner="s")
+    seen.asked(turn, "s", "", content)
+    return turn
+
+
+def end_turn(seen: Observatory, turn: SubmitTurn) -> None:
+    seen.turn_started(turn)
+    watch = TurnWatch(lambda: 1.0)
+    watch.absorb(final_output(turn.turn_id))
+    seen.turn_ended(turn, watch)
 
 
 def final_output(turn_id: str) -> TurnOutput:
