@@ -49,6 +49,7 @@ class Report:
     without_retry_time: int = 0
     other: list[str] = dataclasses.field(default_factory=list)  # answers that were neither
     goodput: float = 0.0
+    answers_again: bool = False  # after the overload
     recovery_s: float = -1.0
 
     @property
@@ -174,6 +175,7 @@ class Overload:
         usual_s = max(self.report.calm_s)
         while time.monotonic() < stopped + 60:
             answer, took_s = await self._turn()
+            self.report.answers_again |= answer.status_code == 200
             if answer.status_code == 200 and took_s <= usual_s:
                 self.report.recovery_s = time.monotonic() - took_s - stopped
                 break
