@@ -23,6 +23,7 @@ from sessile.server.web.application import create_app
 
 playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+SCREENSHOTS = bool(os.environ.get("SESSILE_SCREENSHOTS"))
 IMAGES = Path(__file__).resolve().parents[3] / "docs" / "images"
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="Chromium (Debian's package chromium) is not installed"),
@@ -169,7 +170,7 @@ async def test_axe_finds_nothing_serious(dashboard: Page, look: str) -> None:
     await dashboard.page.fill("#find", "")
     wide = await dashboard.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert wide == 0, "the page is wider than the window"
-    if os.environ.get("SESSILE_SCREENSHOTS"):
+    if SCREENSHOTS:
         IMAGES.mkdir(exist_ok=True)
         await dashboard.page.screenshot(path=IMAGES / f"dashboard-{look}.png", full_page=look != "phone")
     found = await axe.Axe().run(dashboard.page)
