@@ -13,9 +13,8 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from byte_text import write_byte_tokenizer
+from served_llama import make_served_llama
 from server_process import ServerProcess
-from tiny_llama import make_tiny_llama
 
 from sessile.sessions.batches.database import BatchDatabase
 from sessile.sessions.batches.store import DATABASE_NAME
@@ -28,8 +27,7 @@ LINES = 16
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    model = make_tiny_llama(tmp_path_factory.mktemp("model") / "tiny-llama")
-    write_byte_tokenizer(model)
+    model = make_served_llama(tmp_path_factory.mktemp("model") / "tiny-llama")
     with ServerProcess(tmp_path_factory.mktemp("data"), "--model", str(model), *FLAGS) as server:
         yield server
 

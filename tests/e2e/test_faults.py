@@ -23,11 +23,11 @@ from typing import Any
 
 import httpx
 import pytest
-from byte_text import write_byte_tokenizer
 from faults import Faults
+from served_llama import make_served_llama
 from server_process import ServerProcess
 from tcp_proxy import TcpProxy
-from tiny_llama import SMALL, make_tiny_llama
+from tiny_llama import SMALL
 
 from sessile.server.client import RetryPolicy, SamplingParams, Session, SessionClient, StoreError, StoreUnavailable
 
@@ -51,8 +51,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> Faults:
 
 @pytest.fixture(scope="module")
 def server(faults: Faults, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    model = make_tiny_llama(tmp_path_factory.mktemp("model") / "tiny-llama", SMALL)
-    write_byte_tokenizer(model)
+    model = make_served_llama(tmp_path_factory.mktemp("model") / "tiny-llama", SMALL)
     data = tmp_path_factory.mktemp("data")
     with ServerProcess(data, "--model", str(model), *FLAGS, environment=faults.environment) as server:
         yield server

@@ -16,9 +16,9 @@ from typing import Any
 
 import httpx
 import pytest
-from byte_text import write_byte_tokenizer
+from served_llama import make_served_llama
 from server_process import ServerProcess
-from tiny_llama import SMALL, make_tiny_llama
+from tiny_llama import SMALL
 
 from sessile.server.client import Grammar, GrammarKind, SamplingParams, SessionClient
 from sessile.sessions.errors import SessileError
@@ -33,8 +33,7 @@ FRAGILE = (
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    model = make_tiny_llama(tmp_path_factory.mktemp("model") / "tiny-llama", SMALL)
-    write_byte_tokenizer(model)
+    model = make_served_llama(tmp_path_factory.mktemp("model") / "tiny-llama", SMALL)
     settings = json.loads((model / "tokenizer_config.json").read_text())
     settings["chat_template"] = FRAGILE + settings["chat_template"]
     (model / "tokenizer_config.json").write_text(json.dumps(settings))

@@ -17,9 +17,8 @@ import httpx
 import jsonschema
 import msgspec
 import pytest
-from byte_text import write_byte_tokenizer
+from served_llama import make_served_llama
 from server_process import ROOT, ServerProcess
-from tiny_llama import make_tiny_llama
 
 from sessile.server.client import Grammar, GrammarKind, SamplingParams, SessionClient
 from sessile.sessions.errors import RequestError
@@ -31,9 +30,7 @@ GREEDY = {"temperature": 0, "ignore_eos": True}
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = make_tiny_llama(tmp_path_factory.mktemp("model") / "tiny-llama")
-    write_byte_tokenizer(folder)
-    return folder
+    return make_served_llama(tmp_path_factory.mktemp("model") / "tiny-llama")
 
 
 @pytest.fixture(scope="module")

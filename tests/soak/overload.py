@@ -19,9 +19,8 @@ import time
 from pathlib import Path
 
 import httpx
-from byte_text import write_byte_tokenizer
+from served_llama import make_served_llama
 from server_process import ServerProcess
-from tiny_llama import make_tiny_llama
 
 PLACES = 8
 MAX_QUEUE_S = 3.0
@@ -187,8 +186,7 @@ class Overload:
 def overload(calm_s: float, overload_s: float, num_tokens: int = TOKENS) -> Report:
     """Start a server with few places and a short queue on a tiny model, and overload it."""
     with tempfile.TemporaryDirectory(prefix="sessile-overload-") as folder:
-        model = make_tiny_llama(Path(folder) / "model")
-        write_byte_tokenizer(model)
+        model = make_served_llama(Path(folder) / "model")
         with ServerProcess(Path(folder) / "data", "--model", str(model), *FLAGS) as server:
             return asyncio.run(Overload(server, num_tokens).run(calm_s, overload_s))
 
