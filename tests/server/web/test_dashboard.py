@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import shutil
@@ -15,8 +14,8 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-import uvicorn
 from dashboard_stage import MadeUpMorning
+from served import served
 
 from sessile.server.web import dashboard_routes
 from sessile.server.web.application import create_app
@@ -57,14 +56,8 @@ async def url(web_parts_of) -> AsyncIterator[tuple[str, MadeUpMorning]]:
     morning.play(120)
     morning.broken("ses_planner")
     app = create_app(web_parts_of(morning.engine, morning.observatory))
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="off"))
-    serving = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    yield f"http://127.0.0.1:{port}/", morning
-    server.should_exit = True
-    await serving
+    async with served(app) as (host, port):
+        yield f"http://{host}:{port}/", morning
     morning.observatory.close()
 
 

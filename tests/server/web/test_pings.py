@@ -26,10 +26,8 @@ MESSAGES = ("/v1/messages", {"messages": SAID, "max_tokens": 9}, EVENT, "message
 @pytest.fixture(scope="module")
 def web(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder: Path = tmp_path_factory.mktemp("pings")
-    web = WebBench(folder, http=HttpConfig(ping_s=0.02))
-    web.start()
-    yield web
-    web.stop()
+    with WebBench(folder, http=HttpConfig(ping_s=0.02)) as web:
+        yield web
 
 
 @pytest.fixture

@@ -25,10 +25,8 @@ CALL = '<tool_call>\n{"name": "read", "arguments": {"path":  "a.py", "lines": 10
 
 @pytest.fixture
 async def web(tmp_path: Path) -> AsyncIterator[WebBench]:
-    web = WebBench(tmp_path / "data")
-    web.start()
-    yield web
-    web.stop()
+    with WebBench(tmp_path / "data") as web:
+        yield web
 
 
 @pytest.fixture

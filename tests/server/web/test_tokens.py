@@ -14,10 +14,8 @@ MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "conten
 
 @pytest.fixture
 def web(tmp_path: Path) -> WebBench:
-    web = WebBench(tmp_path / "data")
-    web.start()
-    yield web
-    web.stop()
+    with WebBench(tmp_path / "data") as web:
+        yield web
 
 
 @pytest.fixture

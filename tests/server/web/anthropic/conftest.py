@@ -11,10 +11,8 @@ from web_bench import WebBench
 
 @pytest.fixture
 async def web(tmp_path: Path) -> AsyncIterator[WebBench]:
-    web = WebBench(tmp_path / "data")
-    web.start()
-    yield web
-    web.stop()
+    with WebBench(tmp_path / "data") as web:
+        yield web
 
 
 @pytest.fixture
