@@ -7,11 +7,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from faults import Faults
+from set_clock import SetClock
 
 from sessile.sessions.errors import StoreUnavailable
 from sessile.sessions.session import START, EntryKind, ModelIdentity, NewEntry, Session, SessionState
@@ -54,17 +54,7 @@ async def turns_until_refused(store: SessionStore, session: Session) -> tuple[in
         turns += 1
 
 
-@dataclass
-class Clock:
-    """A clock that stands still."""
-
-    now: float = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def probe(store: SessionStore, clock: Clock) -> None:
+def probe(store: SessionStore, clock: SetClock) -> None:
     """Let the store find out, as whoever asks it does once a probe is due; return when it has."""
     clock.now += LONGEST_PROBE_PAUSE_S
     assert store.failure is not None
@@ -86,7 +76,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 async def test_a_full_file_system_refuses_at_once_and_takes_turns_again_when_there_is_room(small_disk: Path) -> None:
-    clock = Clock()
+    clock = SetClock()
     store = SessionStore(small_disk / "data")
     store._writer.database.health = StoreHealth(small_disk / "data", clock)
     session = await store.apply(Change(session=new_session("ses_a"), base_version=0))

@@ -30,12 +30,6 @@ async def web(tmp_path: Path) -> AsyncIterator[WebBench]:
 
 
 @pytest.fixture
-async def http(web: WebBench) -> AsyncIterator[httpx.AsyncClient]:
-    async with web.client() as client:
-        yield client
-
-
-@pytest.fixture
 async def sdk(http: httpx.AsyncClient) -> openai.AsyncOpenAI:
     """OpenAI's own client."""
     return openai.AsyncOpenAI(api_key="any", base_url="http://sessile/v1", http_client=http, max_retries=0)

@@ -1,24 +1,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
-import httpx
 import openai
 import pytest
 from web_bench import WebBench
-
-
-@pytest.fixture
-async def web(tmp_path: Path) -> AsyncIterator[WebBench]:
-    with WebBench(tmp_path / "data") as web:
-        yield web
-
-
-@pytest.fixture
-async def http(web: WebBench) -> AsyncIterator[httpx.AsyncClient]:
-    async with web.client() as client:
-        yield client
 
 
 @pytest.fixture
