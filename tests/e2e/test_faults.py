@@ -16,7 +16,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from served_llama import make_served_llama
 from server_process import ServerProcess
 from tcp_proxy import TcpProxy
 from tiny_llama import SMALL
+from waiting import wait_until
 
 from sessile.server.client import RetryPolicy, SamplingParams, Session, SessionClient, StoreError, StoreUnavailable
 
@@ -75,13 +75,6 @@ def assert_nothing_is_held(server: ServerProcess) -> None:
 def _metric(server: ServerProcess, name: str) -> float:
     lines = httpx.get(f"{server.url}/metrics", timeout=60).text.splitlines()
     return next(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} "))
-
-
-def wait_until(condition: Any) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.05)
 
 
 def twins(client: SessionClient) -> tuple[Session, Session]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from redis_process import RedisProcess
+from waiting import wait_until
 
 from sessile.sessions.cache.lmcache_tier import LMCACHE_VERSION, lmcache_store
 from sessile.sessions.cache.shared_config import SharedConfig
@@ -57,10 +58,7 @@ class Shared:
         return self
 
     def until(self, condition: Callable[[], bool]) -> None:
-        limit = time.monotonic() + 40
-        while not condition():
-            assert time.monotonic() < limit, f"it does not happen: {self.tier.stats()}"
-            time.sleep(0.02)
+        wait_until(condition, self.tier.stats)
 
     def store(self, *numbers: int) -> list[bool]:
         taken = self.tier.store([Entry(key_of(n), self.blocks_of(n)) for n in numbers])
