@@ -11,14 +11,13 @@ from served import served
 
 from sessile.server.web.application import create_app
 from sessile.server.web.http_config import HttpConfig
-from sessile.server.web.http_protocol import bounded_protocol
 
 BOUNDS = HttpConfig(max_header_bytes=4096, send_timeout_s=0.3, read_timeout_s=0.3)
 PATIENT = HttpConfig(max_header_bytes=4096, send_timeout_s=600.0, read_timeout_s=600.0)
 
 
 def listening(stage, bounds: HttpConfig) -> contextlib.AbstractAsyncContextManager[tuple[str, int]]:
-    return served(create_app(stage.parts()), bounded_protocol(bounds))
+    return served(create_app(stage.parts()), bounds)
 
 
 async def answer_to(address: tuple[str, int], *pieces: bytes, pause_s: float = 0.0) -> bytes:
@@ -85,6 +84,11 @@ async def test_a_connection_is_used_again_whatever_time_lies_between(stage) -> N
             await reader.readexactly(length)
             await asyncio.sleep(2 * BOUNDS.send_timeout_s)
         writer.close()
+
+
+async def test_an_idle_connection_ends(stage) -> None:
+    async with listening(stage, HttpConfig(keep_alive_s=1)) as address:
+        assert (await answer_to(address, GET + b"\r\n")).startswith(b"HTTP/1.1 200 ")  # read to the server's end of it
 
 
 async def test_a_client_that_never_reads_is_cut_off_and_its_turn_ends(stage, chat_body, make_deltas) -> None:
