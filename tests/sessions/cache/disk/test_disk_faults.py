@@ -40,8 +40,9 @@ def test_reads_that_fail(open_disk, monkeypatch: pytest.MonkeyPatch):
         errors = disk.tier.stats().errors
         assert disk.load(*range(5)) == [MISS] * 5, "the device is left alone"
         assert disk.tier.stats().errors == errors
-        assert disk.tier.contains([bytes(32)]) == [False]
+        assert disk.known(*range(5)) == []
         clock.now += 5
+        assert disk.known(*range(5)) == [0, 1, 2, 3, 4], "else nobody would make an attempt"
         assert ERROR in disk.load(0), "one attempt after the pause"
     clock.now += 1
     assert disk.load(0) == [MISS], "the pause is longer after a failed attempt"
