@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +78,9 @@ class _Held:
         await self.gate.wait()
         if self.error is not None:
             raise self.error
-        async for output in self._generate(turn):
-            yield output
+        async with aclosing(self._generate(turn)) as outputs:
+            async for output in outputs:
+                yield output
 
 
 @pytest.mark.parametrize("fails", [False, True])
