@@ -148,7 +148,7 @@ def test_the_windows_of_sessions_and_others_names(server: ServerProcess) -> None
     rate = httpx.get(f"{server.url}/v1/cache/hit-rate", timeout=60).json()
     assert sum(rate["by_source"].values()) == rate["prompt_tokens"]
     assert sum(rate["missed"].values()) == rate["reusable_tokens"] - rate["cached_tokens"]
-    assert rate["sessions"] and rate["cached_tokens"] > 0 and sum(rate["missed"].values()) > 0
+    assert rate["sessions"] and rate["cached_tokens"] > 0
     for of in rate["sessions"]:
         assert of["windows"]["1h"]["prompt_tokens"] == of["reuse"]["prompt_tokens"]
     metrics = httpx.get(f"{server.url}/metrics", timeout=60).text
