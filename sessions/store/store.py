@@ -11,7 +11,6 @@ from ..errors import StoreError
 from ..keeping import Keeping
 from ..session import LogPart, Place, Session, SessionLog
 from .conversations import StoredConversation, StoredResponse
-from .copies import CopyThread, StoreCopies
 from .database import Change, KeepingChange
 from .files import DATABASE_NAME, create_database
 from .lock import DataFolderLock
@@ -56,7 +55,6 @@ class SessionStore:
         except BaseException:
             self._lock.release()
             raise
-        self._copies = CopyThread(StoreCopies(folder))
         self._closed = False
 
     @property
@@ -178,7 +176,6 @@ class SessionStore:
         if self._closed:
             return
         self._closed = True
-        self._copies.close()
         try:
             self._reader.close()
             self._writer.close()
