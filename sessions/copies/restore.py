@@ -75,6 +75,7 @@ def _put_back(part: Part, source: Path, folder: Path, aside: Path) -> None:
             (folder / moved).rename(aside / moved)
     if part is Part.BATCHES:
         take_contents(source, folder, sizes_of_files(source / name))
+        make_durable(folder / FILES)
     fresh = folder / f"{name}.new"
     shutil.copyfile(source / name, fresh)
     os.chmod(fresh, 0o600)
