@@ -46,12 +46,17 @@ _TELL_HEALTH_EVERY_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """A started front. ``grpc_port`` is the one that was taken."""
+    """A started front. ``grpc_port`` is the one that was taken, ``readiness`` says how things stand at the moment."""
 
     manager: SessionManager
     rpc: RpcServer
     served: ServedName
     grpc_port: int
+    readiness: Callable[[], Readiness]
+
+    async def report_health(self) -> None:
+        """Tell gRPC's health service now, which is told of changes twice a second otherwise."""
+        await self.rpc.report(self.readiness())
 
 
 async def start_front(
@@ -122,7 +127,7 @@ async def start_front(
     stack.push_async_callback(rpc.stop, LAST_WORDS_S)
     telling = asyncio.create_task(_tell_health(rpc, ready))
     stack.callback(telling.cancel)
-    return Front(manager, rpc, served, grpc_port)
+    return Front(manager, rpc, served, grpc_port, ready)
 
 
 async def _tell_health(rpc: RpcServer, ready: Callable[[], Readiness]) -> None:

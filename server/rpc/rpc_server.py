@@ -22,7 +22,7 @@ _SERVICE = pb.DESCRIPTOR.services_by_name["SessionService"].full_name
 
 
 class RpcServer:
-    """Listens from ``start`` to ``stop``. Its health is NOT_SERVING until ``set_serving`` is called.
+    """Listens from ``start`` to ``stop``. Its health is NOT_SERVING until ``report`` says otherwise.
 
     ``port`` 0 takes a free one; ``certificates`` None: no TLS. Requests over ``max_message_bytes`` are
     refused before they are read.
@@ -77,33 +77,19 @@ class RpcServer:
                 field="grpc.port",
                 remedy="stop what uses it, or choose another with --grpc-port",
             ) from error
-        await self.set_not_serving()
+        await self._set(turns=False, changes=False)
         await self._server.start()
         return port
 
-    async def set_serving(self) -> None:
-        """Tell health checks that turns are taken."""
-        await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
-        await self._health.set(_SERVICE, health_pb2.HealthCheckResponse.SERVING)
-
-    async def set_changes_refused(self) -> None:
-        """Tell health checks that the server works, and that this service can only read: nothing can be kept."""
-        await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
-        await self._health.set(_SERVICE, health_pb2.HealthCheckResponse.NOT_SERVING)
-
-    async def set_not_serving(self) -> None:
-        """Tell health checks that turns are not taken: the model loads, the engine restarts, or the server drains."""
-        await self._health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
-        await self._health.set(_SERVICE, health_pb2.HealthCheckResponse.NOT_SERVING)
-
     async def report(self, readiness: Readiness) -> None:
-        """Tell health checks how things stand."""
-        if readiness.takes_changes:
-            await self.set_serving()
-        elif readiness.takes_turns:
-            await self.set_changes_refused()
-        else:
-            await self.set_not_serving()
+        """Tell health checks how things stand: the server serves while it takes turns, this service while what they
+        change can be kept, too."""
+        await self._set(turns=readiness.takes_turns, changes=readiness.takes_changes)
+
+    async def _set(self, *, turns: bool, changes: bool) -> None:
+        for name, serves in (("", turns), (_SERVICE, changes)):
+            status = health_pb2.HealthCheckResponse.SERVING if serves else health_pb2.HealthCheckResponse.NOT_SERVING
+            await self._health.set(name, status)
 
     async def stop(self, grace_s: float) -> None:
         """Take no new calls, give the running ones ``grace_s`` seconds, then cancel them."""

@@ -12,6 +12,7 @@ from open_gate import open_gate
 from scripted_engine import ScriptedEngine
 
 from sessile.server.client import AsyncSessionClient, RetryPolicy
+from sessile.server.readiness import Readiness, ServerState
 from sessile.server.rpc.rpc_server import RpcServer
 from sessile.sessions.manager.manager import SessionManager
 from sessile.sessions.store import SessionStore
@@ -45,7 +46,7 @@ class Front:
         self.manager = SessionManager(self.store, self.engine, byte_tokenizer(), chatml_template())
         self.server = RpcServer(self.manager, open_gate(), port=self.port)
         self.port = await self.server.start()
-        await self.server.set_serving()
+        await self.server.report(Readiness(state=ServerState.READY, reason=""))
 
     async def stop(self) -> None:
         await self.server.stop(0)
