@@ -82,7 +82,7 @@ async def _start(
     start_front = await asyncio.to_thread(_import_front)
     front = await start_front(config, source, engine, listener, access, lifecycle.check_admission, stack)
     await loading
-    await front.rpc.set_serving()
+    await front.report_health()
     return _Running(engine, front)
 
 
@@ -143,7 +143,7 @@ def _announce(config: ServerConfig, running: _Running, listener: socket.socket, 
 
 async def _drain(running: _Running, lifecycle: Lifecycle, timeout_s: float) -> None:
     """Wait for running turns, up to the timeout or the second signal; those still running then fail."""
-    await running.front.rpc.set_not_serving()
+    await running.front.report_health()
     waiting = asyncio.ensure_future(running.front.manager.drain())
     cancelled = asyncio.ensure_future(lifecycle.cancelled())
     await asyncio.wait((waiting, cancelled), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)

@@ -18,6 +18,8 @@ import uvicorn
 
 from ..sessions.batches.service import Batches
 from ..sessions.batches.store import BatchStore
+from ..sessions.copies.copies import DataCopies
+from ..sessions.copies.thread import CopyThread
 from ..sessions.manager import SessionManager
 from ..sessions.store import SessionStore
 from .command_line import installed_version
@@ -46,12 +48,17 @@ _TELL_HEALTH_EVERY_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """A started front. ``grpc_port`` is the one that was taken."""
+    """A started front. ``grpc_port`` is the one that was taken, ``readiness`` says how things stand at the moment."""
 
     manager: SessionManager
     rpc: RpcServer
     served: ServedName
     grpc_port: int
+    readiness: Callable[[], Readiness]
+
+    async def report_health(self) -> None:
+        """Tell gRPC's health service now, which is told of changes twice a second otherwise."""
+        await self.rpc.report(self.readiness())
 
 
 async def start_front(
@@ -73,6 +80,7 @@ async def start_front(
     tokenizer, template = await asyncio.to_thread(_load_text, source)
     store = await asyncio.to_thread(SessionStore, config.server.data_dir)
     stack.callback(store.close)
+    stack.callback(CopyThread(DataCopies(config.server.data_dir)).close)
     served = served_name(config, source)
     observatory = open_observatory(config.observe, served.name, installed_version(), tokenizer, template)
     stack.callback(observatory.close)
@@ -115,14 +123,12 @@ async def start_front(
     await batches.start(LineRunner(parts))
     following = asyncio.create_task(observatory.kv_events.follow(engine.cache_events()))
     stack.callback(following.cancel)
-    rpc = RpcServer(
-        manager, access.gate, host=config.server.host, port=config.grpc.port, certificates=access.certificates
-    )
+    rpc = RpcServer(manager, access.gate, config.grpc, host=config.server.host, certificates=access.certificates)
     grpc_port = await rpc.start()
     stack.push_async_callback(rpc.stop, LAST_WORDS_S)
     telling = asyncio.create_task(_tell_health(rpc, ready))
     stack.callback(telling.cancel)
-    return Front(manager, rpc, served, grpc_port)
+    return Front(manager, rpc, served, grpc_port, ready)
 
 
 async def _tell_health(rpc: RpcServer, ready: Callable[[], Readiness]) -> None:

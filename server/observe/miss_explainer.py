@@ -63,6 +63,8 @@ class MissExplainer:
         self._reading = reading if reading is not None else PromptReading()
         self._tenants: OrderedDict[str, LiveDiagnosis] = OrderedDict()
         self._waiting: queue.Queue[Question | _Answer | None] = queue.Queue(MAX_WAITING)
+        self._num_asked = 0  # who asks counts it
+        self._num_done = 0  # the thread counts it
         self.num_dropped = 0
         self.num_failed = 0
         self._thread = threading.Thread(target=self._run, name="sessile-misses", daemon=True)
@@ -75,6 +77,7 @@ class MissExplainer:
         except queue.Full:
             self.num_dropped += 1
             return False
+        self._num_asked += 1
         return True
 
     def answered(self, question: Question, token_ids: Sequence[int]) -> None:
@@ -84,12 +87,13 @@ class MissExplainer:
 
     @property
     def num_waiting(self) -> int:
-        """What was asked and is not explained yet, about."""
-        return self._waiting.qsize()
+        """Questions that are not explained yet. For the one that asks them: it alone counts those."""
+        return self._num_asked - self._num_done
 
     def settle(self, timeout_s: float) -> None:
         """Wait until all that was asked before is explained. For tests."""
         last = Question("", "", None, dict)
+        self._num_asked += 1
         self._waiting.put(last)
         last.done.wait(timeout_s)
 
@@ -102,6 +106,7 @@ class MissExplainer:
                 break
         self._waiting.put(None)
         self._thread.join()
+        self._num_asked = self._num_done  # what was dropped waits no more
 
     def _run(self) -> None:
         while (item := self._waiting.get()) is not None:
@@ -114,6 +119,7 @@ class MissExplainer:
             except Exception:
                 self.num_failed += 1
                 logger.debug("a request could not be explained", exc_info=True)
+            self._num_done += 1
             item.done.set()
 
     def _explain(self, question: Question) -> Finding | None:

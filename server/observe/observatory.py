@@ -126,11 +126,7 @@ class Observatory:
     @property
     def misses(self) -> MissLog:
         """The explained misses, those included that were explained when their turns were over."""
-        while self._late and self._late[0].question.done.is_set():
-            late = self._late.popleft()
-            miss = self._judged(late.question, late.usage)
-            if miss is not None:
-                self._log(late.question, late.conversation, late.usage, miss, late.ended_at)
+        self._settle_late()
         return self._misses
 
     @property
@@ -187,6 +183,7 @@ class Observatory:
 
     def turn_ended(self, turn: SubmitTurn, watch: TurnWatch) -> None:
         """A turn is over, however it ended."""
+        self._settle_late()
         open_turn = self._open.pop(turn.turn_id)
         if watch.usage is not None:
             open_turn.miss = self._miss(open_turn, watch.usage)
@@ -229,6 +226,14 @@ class Observatory:
         if miss is not None:
             self._log(open_turn.turn, open_turn.conversation, usage, miss, self._clocks.wall())
         return miss
+
+    def _settle_late(self) -> None:
+        """Log what was explained meanwhile, and let it go: a late turn's question holds its whole request."""
+        while self._late and self._late[0].question.done.is_set():
+            late = self._late.popleft()
+            miss = self._judged(late.question, late.usage)
+            if miss is not None:
+                self._log(late.question, late.conversation, late.usage, miss, late.ended_at)
 
     def _judged(self, question: Question, usage: TurnUsage) -> Miss | None:
         """The explanation, if the turn really computed what it predicts."""

@@ -82,12 +82,8 @@ class WindowedCounts:
         """Of everything."""
         return self._start.counts()
 
-    def add(self, counts: ReuseCounts, now: float) -> None:
-        """Count what happened at ``now``, which never goes back."""
-        self.add_parts(parts_of(counts), now)
-
     def add_parts(self, fresh: Parts, now: float) -> None:
-        """The same of counts that are added to several sums."""
+        """Count what happened at ``now``, which never goes back."""
         number = int(now // self._slot_s)
         self._start.add(fresh)
         _, hour = self._windows["1h"]

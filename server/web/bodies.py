@@ -24,6 +24,9 @@ Int = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 ClientName = Annotated[
     str | None, Meta(description="Where no header names the client: of several equal conversations, its own is meant.")
 ]
+ClientMetadata = Annotated[
+    dict[str, Any] | None, Meta(description="user_id names the client; the rest has no effect here.")
+]
 Off = Annotated[Any, Meta(description="Only false.", extra={"only": (False, None)})]
 Nothing = Annotated[Any, Meta(description="Only null or empty.", extra={"only": (None, [], {}, "")})]
 TextOnly = Annotated[Any, Meta(description='Only ["text"].', extra={"only": (None, ["text"])})]
@@ -120,9 +123,7 @@ class _SharedFields(GrammarFields, frozen=True, forbid_unknown_fields=True, kw_o
     prompt_cache_key: ClientName = None
     user: ClientName = None
     safety_identifier: ClientName = None
-    metadata: Annotated[
-        dict[str, Any] | None, Meta(description="user_id names the client; the rest has no effect here.")
-    ] = None
+    metadata: ClientMetadata = None
     store: NoEffect = UNSET
     prompt_cache_retention: NoEffect = UNSET
     cache_prompt: NoEffect = UNSET

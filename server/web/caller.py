@@ -33,7 +33,8 @@ class Caller:
     @classmethod
     def of(cls, request: Request, tenant: str) -> Caller:
         """Who sent an HTTP request."""
-        return cls(tenant, client_session(request.headers), lineage_of(request.headers))
+        named = client_session(request.headers)
+        return cls(tenant, named, lineage_of(request.headers, named))
 
     def turn(self, asked: CompletionRequest, sent: bytes, body: msgspec.Struct) -> CompletionRequest:
         """The turn that the caller's request ``sent`` (in its parts, ``body``) asks for, as it runs in its lane."""

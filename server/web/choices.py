@@ -10,9 +10,9 @@ from starlette.types import Send
 
 from ...sessions.errors import SessileError
 from ...sessions.manager.requests import CompletionEvent, TurnBegun, TurnDelta, TurnEvent, TurnFinished
-from .event_stream import EventStream
+from .event_stream import EVENT_STREAM, EventStream
 from .metrics import TurnMeter
-from .turn_answer import EVENT_STREAM, TurnAnswer, refuse_aborted
+from .turn_answer import TurnAnswer, refuse_aborted
 from .writers import ChoiceWriter
 
 _AHEAD = 256  # events that may wait for a slow client, of all turns together
@@ -66,8 +66,9 @@ class _ChoicesAnswer(TurnAnswer[Numbered]):
         writers: Sequence[ChoiceWriter],
         meter: TurnMeter,
         headers: Mapping[str, str],
+        ping_s: float,
     ) -> None:
-        super().__init__(events, meter, headers)
+        super().__init__(events, meter, headers, ping_s)
         self._writers = writers
         self._finished: dict[int, TurnFinished] = {}
 
@@ -103,17 +104,6 @@ class StreamedChoices(_ChoicesAnswer):
 
     media_type = EVENT_STREAM
 
-    def __init__(
-        self,
-        events: AsyncIterator[Numbered],
-        writers: Sequence[ChoiceWriter],
-        meter: TurnMeter,
-        headers: Mapping[str, str],
-        ping_s: float,
-    ) -> None:
-        super().__init__(events, writers, meter, headers)
-        self._ping_s = ping_s
-
     async def _answer(self, events: AsyncIterator[Numbered], send: Send) -> None:
         stream = EventStream(send, self.raw_headers, self._writers[0].ping, self._ping_s)
         async with stream.kept_alive():
@@ -125,7 +115,8 @@ class StreamedChoices(_ChoicesAnswer):
         try:
             while len(self._finished) < len(self._writers):
                 number, event = await anext(events)
-                await stream.start()
+                if not stream.started:
+                    await stream.start()
                 delta = self._take(number, event)
                 writer = self._writers[number]
                 piece = writer.ended(self._finished[number]) if delta is None else writer.delta(delta)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import AsyncGenerator
 from typing import Any, TypeVar
 
 import msgspec
@@ -25,20 +26,28 @@ Body = TypeVar("Body", bound=msgspec.Struct)
 
 async def read_body(request: Request, limit: int) -> bytes:
     """The whole body, of ``limit`` bytes at most. Raises BodyTooLarge as soon as it is known to be longer."""
+    return b"".join([piece async for piece in body_pieces(request, limit, BodyTooLarge(limit))])
+
+
+async def body_pieces(request: Request, limit: int, too_large: BodyTooLarge) -> AsyncGenerator[bytes, None]:
+    """The body as it comes, of ``limit`` bytes at most.
+
+    Raises:
+        BodyTooLarge: ``too_large``, as soon as it is known to be longer.
+        RequestError: the client went away.
+    """
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
-        raise BodyTooLarge(limit)
-    pieces: list[bytes] = []
+        raise too_large
     size = 0
     try:
         async for piece in request.stream():
             size += len(piece)
             if size > limit:
-                raise BodyTooLarge(limit)
-            pieces.append(piece)
+                raise too_large
+            yield piece
     except ClientDisconnect as error:
         raise RequestError("the client went away before its request was complete") from error
-    return b"".join(pieces)
 
 
 class BodyDecoder:

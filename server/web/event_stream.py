@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 from starlette.types import Send
 
+EVENT_STREAM = "text/event-stream"
 COMMENT = b": ping\n\n"  # an event stream's comment: readers pass over it
 
 

@@ -3,7 +3,7 @@ own, in a header or in the body."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ from starlette.datastructures import Headers
 
 from ...sessions.manager.requests import CompletionRequest, MessagesInput
 from ...sessions.manager.transport_lines import neutralised
+from .header_text import header_text
 
 SESSION_HEADERS = (
     "x-claude-code-session-id",
@@ -29,6 +30,15 @@ NEUTRALISED_HEADER = "x-sessile-neutralised"
 _MAX_CHARACTERS = 200
 
 
+def told_headers(model: str, ignored: Sequence[str], turn: CompletionRequest | None = None) -> dict[str, str]:
+    """What answers in all APIs' shapes say: who answers, which fields had no effect, and what of ``turn`` was
+    changed."""
+    headers = {"x-sessile-model": header_text(model), **({} if turn is None else neutralised_header(turn))}
+    if ignored:
+        headers["x-sessile-ignored"] = ", ".join(ignored)
+    return headers
+
+
 def neutralised_header(request: CompletionRequest) -> dict[str, str]:
     """The header that tells of transport lines which are left out of the prompt."""
     names = neutralised(request.prompt.messages).names if isinstance(request.prompt, MessagesInput) else ()
@@ -42,9 +52,10 @@ def client_session(headers: Headers) -> str:
     return _usable(f"{named}/{agent}" if named and agent else named)
 
 
-def lineage_of(headers: Headers) -> tuple[str, ...]:
-    """The conversations of which a new one is a branch, the nearest first: those of the same name, and its parent."""
-    return tuple(name for name in (client_session(headers), _parent(headers)) if name)
+def lineage_of(headers: Headers, named: str) -> tuple[str, ...]:
+    """The conversations of which a new one is a branch, the nearest first: those that are ``named`` the same (see
+    ``client_session``), and its parent."""
+    return tuple(name for name in (named, _parent(headers)) if name)
 
 
 def _parent(headers: Headers) -> str:

@@ -103,7 +103,11 @@ def describe_form() -> dict[str, Any]:
         "file": _BYTES,
         "purpose": {"type": "string", "enum": ["batch"]},
         "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
-        "expires_after[seconds]": {"type": "integer", "minimum": 3600, "maximum": 2592000},
+        "expires_after[seconds]": {
+            "type": "integer",
+            "minimum": batch_bodies.LEAST_EXPIRES_AFTER_S,
+            "maximum": batch_bodies.MOST_EXPIRES_AFTER_S,
+        },
     }
     schema = {
         "type": "object",

@@ -220,7 +220,9 @@ def miss_families(seen: Observatory) -> Iterator[Metric]:
         dict(seen.misses.tokens_by_family),
     )
     yield labelled(
-        CounterMetricFamily("sessile_unexplained_turns", "Turns that were not explained", labels=["reason"]),
+        CounterMetricFamily(
+            "sessile_unexplained_turns", "Turns whose answer could not say why, by reason", labels=["reason"]
+        ),
         {"queue_full": seen.explainer.num_dropped, "too_late": seen.num_late, "unreadable": seen.explainer.num_failed},
     )
     log = seen.trace_log

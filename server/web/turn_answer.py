@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Generic, TypeVar
 
-from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ...sessions.errors import EngineError, SessileError
@@ -21,25 +20,28 @@ from ...sessions.manager.requests import (
     TurnFinished,
 )
 from .connection import while_connected
-from .event_stream import EventStream
+from .event_stream import EVENT_STREAM, EventStream
 from .metrics import TurnMeter
+from .watched import LastingAnswer
 from .writers import TurnWriter
 
 SESSION_HEADER = "x-sessile-session"
-EVENT_STREAM = "text/event-stream"
 _Event = TypeVar("_Event")
 
 
-class TurnAnswer(Response, Generic[_Event]):
-    """What all answers have in common. ``events`` is run, and closed, by this response."""
+class TurnAnswer(LastingAnswer, Generic[_Event]):
+    """What all answers have in common. ``events`` is run, and closed, by this response.
 
-    def __init__(self, events: AsyncIterator[_Event], meter: TurnMeter, headers: Mapping[str, str]) -> None:
-        super().__init__(headers=headers, media_type=self.media_type)
-        del self.headers["content-length"]
-        if self.media_type == EVENT_STREAM:
-            self.headers["cache-control"] = "no-cache"
+    ``ping_s``: after how many seconds without an event a streamed one pings.
+    """
+
+    def __init__(
+        self, events: AsyncIterator[_Event], meter: TurnMeter, headers: Mapping[str, str], ping_s: float
+    ) -> None:
+        super().__init__(headers)
         self._events = events
         self._meter = meter
+        self._ping_s = ping_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer. Raises SessileError before anything was sent, for the application's handlers to answer."""
@@ -71,9 +73,14 @@ class _OneTurn(TurnAnswer[CompletionEvent]):
     """The answer of one turn, which ``writer`` writes."""
 
     def __init__(
-        self, events: AsyncIterator[CompletionEvent], writer: TurnWriter, meter: TurnMeter, headers: Mapping[str, str]
+        self,
+        events: AsyncIterator[CompletionEvent],
+        writer: TurnWriter,
+        meter: TurnMeter,
+        headers: Mapping[str, str],
+        ping_s: float,
     ) -> None:
-        super().__init__(events, meter, headers)
+        super().__init__(events, meter, headers, ping_s)
         self._writer = writer
 
     async def _begun(self, events: AsyncIterator[CompletionEvent]) -> TurnEvent | None:
@@ -94,17 +101,6 @@ class StreamedTurn(_OneTurn):
     """
 
     media_type = EVENT_STREAM
-
-    def __init__(
-        self,
-        events: AsyncIterator[CompletionEvent],
-        writer: TurnWriter,
-        meter: TurnMeter,
-        headers: Mapping[str, str],
-        ping_s: float,
-    ) -> None:
-        super().__init__(events, writer, meter, headers)
-        self._ping_s = ping_s
 
     async def _answer(self, events: AsyncIterator[CompletionEvent], send: Send) -> None:
         event = await self._begun(events)

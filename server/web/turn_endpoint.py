@@ -16,8 +16,7 @@ from .caller import Caller, Lane
 from .choices import StreamedChoices, WholeChoices, merged
 from .decode import BodyDecoder, read_body
 from .grammar_fields import wanted_grammar
-from .header_text import header_text
-from .identity import neutralised_header
+from .identity import told_headers
 from .metrics import HttpMetrics
 from .parts import WebParts
 from .turn_answer import StreamedTurn, WholeTurn
@@ -78,13 +77,8 @@ class TurnEndpoint(Generic[Body]):
             include_usage=bool(body.stream_options and body.stream_options.include_usage),
             want_logprobs=turn.sampling.logprobs is not None,
         )
-        return self._started(turn, head, count, self._headers(body, turn, head), stream=bool(body.stream))
-
-    def _headers(self, body: Body, turn: CompletionRequest, head: TurnHead) -> dict[str, str]:
-        headers = {"x-request-id": head.id, "x-sessile-model": header_text(head.model), **neutralised_header(turn)}
-        if ignored := ignored_fields(body):
-            headers["x-sessile-ignored"] = ", ".join(ignored)
-        return headers
+        headers = {"x-request-id": head.id, **told_headers(head.model, ignored_fields(body), turn)}
+        return self._started(turn, head, count, headers, stream=bool(body.stream))
 
     def _started(
         self, turn: CompletionRequest, head: TurnHead, count: int, headers: dict[str, str], *, stream: bool
@@ -95,10 +89,7 @@ class TurnEndpoint(Generic[Body]):
         if count > 1:
             events = merged([parts.turns.complete(of_choice(turn, index)) for index in range(count)])
             writers = [writer(head, parts.token_bytes, index) for index in range(count)]
-            if stream:
-                return StreamedChoices(events, writers, meter, headers, ping_s)
-            return WholeChoices(events, writers, meter, headers)
-        turn_events, written = parts.turns.complete(turn), writer(head, parts.token_bytes)
-        if stream:
-            return StreamedTurn(turn_events, written, meter, headers, ping_s)
-        return WholeTurn(turn_events, written, meter, headers)
+            several = StreamedChoices if stream else WholeChoices
+            return several(events, writers, meter, headers, ping_s)
+        one = StreamedTurn if stream else WholeTurn
+        return one(parts.turns.complete(turn), writer(head, parts.token_bytes), meter, headers, ping_s)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import TypeVar
+from contextlib import aclosing
+from typing import Generic, TypeVar
 
 import msgspec
 from starlette.responses import Response
@@ -12,13 +13,23 @@ from starlette.types import Receive, Scope, Send
 from ...sessions.errors import SessileError
 from .connection import while_connected
 from .errors import error_body
-from .event_stream import COMMENT, EventStream
+from .event_stream import COMMENT, EVENT_STREAM, EventStream
 
 _encode = msgspec.json.Encoder().encode
 _Item = TypeVar("_Item")
 
 
-class Streamed(Response):
+class LastingAnswer(Response):
+    """An answer whose length nobody knows when it begins. Events are not to be kept by caches."""
+
+    def __init__(self, headers: Mapping[str, str] | None = None, media_type: str | None = None) -> None:
+        super().__init__(headers=headers, media_type=media_type or self.media_type)
+        del self.headers["content-length"]
+        if self.media_type == EVENT_STREAM:
+            self.headers["cache-control"] = "no-cache"
+
+
+class Streamed(LastingAnswer, Generic[_Item]):
     """Sends what ``items`` gives, each through ``write``, and closes it at the end.
 
     An error before the first item is raised, for the application to answer with its own status; a later one breaks the
@@ -32,38 +43,37 @@ class Streamed(Response):
         media_type: str,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(headers=headers, media_type=media_type)
-        del self.headers["content-length"]
-        self._pieces = _written(items, write)
+        super().__init__(headers, media_type)
+        self._items = items
+        self._write = write
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await while_connected(self._send_all(send), receive)
 
     async def _send_all(self, send: Send) -> None:
-        try:
-            first = await anext(self._pieces, b"")
+        async with aclosing(self._items) as items:
+            first = await anext(items, None)
+            piece = b"" if first is None else self._write(first)
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await send({"type": "http.response.body", "body": first, "more_body": True})
-            async for piece in self._pieces:
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            async for item in items:
+                await send({"type": "http.response.body", "body": self._write(item), "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
-        finally:
-            await self._pieces.aclose()
 
 
-class StreamedEvents(Response):
+class StreamedEvents(LastingAnswer, Generic[_Item]):
     """Sends what ``items`` gives as server-sent events, with a ping after ``ping_s`` seconds without any.
 
     An error before the first of them is raised, for the application to answer with its own status; a later one is an
     event.
     """
 
-    media_type = "text/event-stream"
+    media_type = EVENT_STREAM
 
     def __init__(self, items: AsyncGenerator[_Item, None], write: Callable[[_Item], bytes], ping_s: float) -> None:
-        super().__init__(headers={"cache-control": "no-cache"})
-        del self.headers["content-length"]
-        self._pieces = _written(items, write)
+        super().__init__()
+        self._items = items
+        self._write = write
         self._ping_s = ping_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -71,26 +81,15 @@ class StreamedEvents(Response):
 
     async def _send_all(self, stream: EventStream) -> None:
         last = b""
-        try:
-            async with stream.kept_alive():
-                try:
-                    async for piece in self._pieces:
-                        await stream.write(piece)
-                except SessileError as error:
-                    if not stream.started:
-                        raise
-                    last = sse_error(error)
-                await stream.write(last, last=True)
-        finally:
-            await self._pieces.aclose()
-
-
-async def _written(items: AsyncGenerator[_Item, None], write: Callable[[_Item], bytes]) -> AsyncGenerator[bytes, None]:
-    try:
-        async for item in items:
-            yield write(item)
-    finally:
-        await items.aclose()
+        async with aclosing(self._items) as items, stream.kept_alive():
+            try:
+                async for item in items:
+                    await stream.write(self._write(item))
+            except SessileError as error:
+                if not stream.started:
+                    raise
+                last = sse_error(error)
+            await stream.write(last, last=True)
 
 
 def sse(name: str, value: msgspec.Struct) -> bytes:

@@ -23,7 +23,7 @@ from .store import BatchStore
 
 logger = logging.getLogger(__name__)
 
-_LATER = (CapacityError, Draining, EngineError, StoreError)  # not the line's fault: it is run again
+LATER = (CapacityError, Draining, EngineError, StoreError)  # not the line's fault: it is run again
 _RETRY_S = 1.0
 _STORE_RETRY_S = 5.0
 _AT_ONCE = 200  # results of lines that never ran, in one write
@@ -196,7 +196,7 @@ class BatchWorker:
             try:
                 async with self._places:
                     return await self._run_line(batch.tenant, batch.endpoint, line.body)
-            except _LATER as error:
+            except LATER as error:
                 logger.debug("line %d of %s waits: %s", line.number, batch.batch_id, error)
                 await asyncio.sleep(_seconds_until_retry(error))
 

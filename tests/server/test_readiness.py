@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,9 @@ from sessile.server.client import AsyncSessionClient, RetryPolicy
 from sessile.server.engine.client import EngineState
 from sessile.server.engine.messages import EngineStats, TierCounters
 from sessile.server.engine.tier_counters import tier_counters
+from sessile.server.front import Front as StartedFront
 from sessile.server.readiness import ServerState, readiness
+from sessile.server.web.names import ServedName
 from sessile.sessions.cache.tiers import Tier, TierStats
 from sessile.sessions.errors import Draining, EngineError, SessileError, StoreError, StoreUnavailable
 from sessile.sessions.store.health import StoreHealth
@@ -150,6 +153,17 @@ async def test_grpcs_health_says_the_same(front: Any) -> None:
             await front.server.report(readiness(engine, admit, lambda failure=failure: failure))
             assert (await stub.Check(health_pb2.HealthCheckRequest())).status == overall
             assert (await stub.Check(health_pb2.HealthCheckRequest(service=service))).status == sessions
+
+
+async def test_the_end_of_the_start_does_not_hide_that_nothing_can_be_kept(front: Any) -> None:
+    ready = partial(readiness, Engine(READY), admit, lambda: FULL)
+    started = StartedFront(front.manager, front.server, ServedName("tiny"), front.port, ready)
+    await started.report_health()
+    async with grpc.aio.insecure_channel(front.target) as channel:
+        check = health_pb2_grpc.HealthStub(channel).Check
+        assert (await check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.SERVING
+        of_sessions = await check(health_pb2.HealthCheckRequest(service="sessile.v1.SessionService"))
+        assert of_sessions.status == health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 async def test_a_client_is_told_that_nothing_can_be_kept_and_when_to_come_again(front: Any, disk: Disk) -> None:

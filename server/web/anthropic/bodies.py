@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta
 
-from ..bodies import Int, Nothing
+from ..bodies import ClientMetadata, Int, Nothing
 from ..grammar_fields import NoEffect
 
 
@@ -164,9 +164,7 @@ class MessagesBody(_Conversation, frozen=True, forbid_unknown_fields=True, kw_on
     top_k: Int | None = None
     stop_sequences: list[str] | None = None
     container: Nothing = UNSET
-    metadata: Annotated[
-        dict[str, Any] | None, Meta(description="user_id names the client; the rest has no effect here.")
-    ] = None
+    metadata: ClientMetadata = None
     service_tier: NoEffect = UNSET
     inference_geo: NoEffect = UNSET
     diagnostics: NoEffect = UNSET

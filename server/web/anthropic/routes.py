@@ -7,8 +7,7 @@ from starlette.responses import Response
 
 from ..caller import Caller
 from ..decode import BodyDecoder, read_body
-from ..header_text import header_text
-from ..identity import neutralised_header
+from ..identity import told_headers
 from ..json_answer import json_answer
 from ..metrics import HttpMetrics
 from ..openapi import describe_answer, describe_body
@@ -48,13 +47,11 @@ def messages_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
             cache_control=retention_of(body),
             request_id=request_id,
         )
-        headers = {"request-id": request_id, "x-sessile-model": header_text(head.model), **neutralised_header(turn)}
-        if ignored := _ignored(request, ignored_fields(body)):
-            headers["x-sessile-ignored"] = ", ".join(ignored)
+        ignored = _ignored(request, ignored_fields(body))
+        headers = {"request-id": request_id, **told_headers(head.model, ignored, turn)}
         events, writer, meter = parts.turns.complete(turn), MessageWriter(head), metrics.start_turn("messages")
-        if body.stream:
-            return StreamedTurn(events, writer, meter, headers, parts.http.ping_s)
-        return WholeTurn(events, writer, meter, headers)
+        kind = StreamedTurn if body.stream else WholeTurn
+        return kind(events, writer, meter, headers, parts.http.ping_s)
 
     @router.post(
         f"{PATH}/count_tokens",
@@ -67,9 +64,8 @@ def messages_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
         body: CountTokensBody = count_decoder.decode(await read_body(request, parts.http.max_body_bytes))
         parts.served.check(body.model)
         counted = await parts.turns.count_tokens(conversation_request(body, tenant))
-        headers = {"request-id": new_request_id(), "x-sessile-model": header_text(parts.served.name)}
-        if ignored := _ignored(request, ignored_fields(body)):
-            headers["x-sessile-ignored"] = ", ".join(ignored)
+        ignored = _ignored(request, ignored_fields(body))
+        headers = {"request-id": new_request_id(), **told_headers(parts.served.name, ignored)}
         return json_answer(TokenCount(input_tokens=counted), headers=headers)
 
     return router

@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta
 from ..grammar_fields import NoEffect
 
 Endpoint = Literal["/v1/chat/completions", "/v1/completions", "/v1/responses"]
+LEAST_EXPIRES_AFTER_S, MOST_EXPIRES_AFTER_S = 3_600, 2_592_000  # of a file
 
 
 class BatchBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -11,8 +11,8 @@ from starlette.responses import Response
 from starlette.types import Message
 
 from ....sessions.batches.batch import BatchUsage
-from ....sessions.batches.worker import LineAnswer
-from ....sessions.errors import CapacityError, Draining, EngineError, SessileError, StoreError
+from ....sessions.batches.worker import LATER, LineAnswer
+from ....sessions.errors import SessileError
 from ..caller import Caller, Lane
 from ..errors import error_body, http_status_of, internal_error_body
 from ..metrics import HttpMetrics
@@ -22,6 +22,15 @@ from ..turn_endpoint import CHAT, COMPLETIONS, TurnEndpoint
 
 logger = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
+
+
+class _Answered(msgspec.Struct, frozen=True):
+    """What is read of an answer."""
+
+    usage: dict[str, Any]
+
+
+_decode_answered = msgspec.json.Decoder(_Answered).decode
 
 
 class _Endpoint(Protocol):
@@ -43,7 +52,7 @@ class LineRunner:
         try:
             answer = await self._endpoints[endpoint].begin(body, Caller(tenant, lane=Lane.OFFLINE))
             sent = await _collected(answer)
-        except (CapacityError, Draining, EngineError, StoreError):
+        except LATER:
             raise
         except SessileError as error:
             return LineAnswer(status=http_status_of(error)[0], request_id="", body=_encode(error_body(error)))
@@ -72,7 +81,7 @@ async def _stay() -> Message:
 
 def _usage_in(sent: bytes) -> BatchUsage:
     """The usage that an answer tells, in the words of either API."""
-    usage: dict[str, Any] = msgspec.json.decode(sent)["usage"]
+    usage = _decode_answered(sent).usage
     of_input = usage.get("prompt_tokens_details") or usage.get("input_tokens_details") or {}
     of_output = usage.get("completion_tokens_details") or usage.get("output_tokens_details") or {}
     return BatchUsage(

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import IO
 
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from ....sessions.errors import RequestError
 from ...settings import suggest
+from ..decode import body_pieces
 from ..errors import BodyTooLarge
+from .bodies import LEAST_EXPIRES_AFTER_S, MOST_EXPIRES_AFTER_S
 
 _PIECE = 1 << 20
 _FORM_BYTES = 64 * 1024  # of the form around the file
 _ANCHOR, _SECONDS = "expires_after[anchor]", "expires_after[seconds]"
 _FIELDS = ("file", "purpose", _ANCHOR, _SECONDS)
-_LEAST_S, _MOST_S = 3_600, 2_592_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,33 +44,24 @@ async def uploaded(request: Request, max_file_bytes: int) -> AsyncIterator[Uploa
     """The upload that a request is, spooled to a temporary file.
 
     Raises:
-        RequestError: no form, a field that is missing, unknown or wrong.
+        RequestError: no form, a field that is missing, unknown or wrong; or the client went away.
         BodyTooLarge: as soon as it is known to be longer.
     """
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise RequestError(
             "the body is not a form", field="content-type", remedy="send multipart/form-data with file and purpose"
         )
-    parser = MultiPartParser(request.headers, _bounded(request, max_file_bytes), max_files=1, max_fields=len(_FIELDS))
+    too_large = BodyTooLarge(max_file_bytes, "send less, or raise --batches-max-file-bytes")
+    pieces = body_pieces(request, max_file_bytes + _FORM_BYTES, too_large)
+    parser = MultiPartParser(request.headers, pieces, max_files=1, max_fields=len(_FIELDS))
     try:
         form = await parser.parse()
     except MultiPartException as error:
         raise RequestError(f"the form cannot be read: {error.message}", field="body") from error
-    except ClientDisconnect as error:
-        raise RequestError("the client went away before its request was complete") from error
     try:
         yield _upload(form)
     finally:
         await form.close()
-
-
-async def _bounded(request: Request, max_file_bytes: int) -> AsyncGenerator[bytes, None]:
-    size = 0
-    async for piece in request.stream():
-        size += len(piece)
-        if size > max_file_bytes + _FORM_BYTES:
-            raise BodyTooLarge(max_file_bytes, "send less, or raise --batches-max-file-bytes")
-        yield piece
 
 
 def _upload(form: FormData) -> Upload:
@@ -96,9 +88,10 @@ def _keep_s(form: FormData) -> float | None:
     if _text(form, _ANCHOR) != "created_at":
         raise RequestError("the anchor is not created_at", field=_ANCHOR, remedy='send "created_at"')
     seconds = _text(form, _SECONDS)
-    if not (seconds.isascii() and seconds.isdecimal() and len(seconds) < 10 and _LEAST_S <= int(seconds) <= _MOST_S):
+    least, most = LEAST_EXPIRES_AFTER_S, MOST_EXPIRES_AFTER_S
+    if not (seconds.isascii() and seconds.isdecimal() and len(seconds) < 10 and least <= int(seconds) <= most):
         raise RequestError(
-            f"{_SECONDS} is {seconds[:40]!r}", field=_SECONDS, remedy=f"send a number from {_LEAST_S} to {_MOST_S}"
+            f"{_SECONDS} is {seconds[:40]!r}", field=_SECONDS, remedy=f"send a number from {least} to {most}"
         )
     return float(seconds)
 

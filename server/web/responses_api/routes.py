@@ -25,8 +25,7 @@ from ....sessions.manager.requests import (
 )
 from ..caller import Caller
 from ..decode import BodyDecoder, read_body
-from ..header_text import header_text
-from ..identity import neutralised_header
+from ..identity import told_headers
 from ..json_answer import json_answer
 from ..metrics import HttpMetrics
 from ..openapi import describe_answer, describe_body
@@ -74,7 +73,8 @@ def responses_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
         """Count the tokens of a response's prompt, without an answer."""
         body, turn = await endpoint.read(await read_body(request, parts.http.max_body_bytes), tenant)
         counted = await parts.turns.count_tokens(turn)
-        return json_answer(InputTokens(input_tokens=counted), headers=endpoint.headers(body))
+        headers = told_headers(parts.served.name, ignored_fields(body))
+        return json_answer(InputTokens(input_tokens=counted), headers=headers)
 
     @router.get("/v1/responses/{response_id}", responses=describe_answer(ResponseObject), response_class=Response)
     async def get(response_id: str, tenant: Tenant) -> Response:
@@ -180,19 +180,11 @@ class ResponsesEndpoint:
         if turn.sampling.grammar is not None:
             await parts.turns.check_grammar(turn.sampling.grammar, "text.format")
         head = _head(body, turn, parts.served.name)
-        headers = {**self.headers(body), "x-request-id": head.id, **neutralised_header(turn)}
+        headers = {"x-request-id": head.id, **told_headers(head.model, ignored_fields(body), turn)}
         writer = ResponseWriter(head)
         events, meter = self._stored(turn, body, writer), self._metrics.start_turn("responses")
-        if body.stream:
-            return StreamedTurn(events, writer, meter, headers, parts.http.ping_s)
-        return WholeTurn(events, writer, meter, headers)
-
-    def headers(self, body: ResponsesBody) -> dict[str, str]:
-        """What every answer says."""
-        headers = {"x-sessile-model": header_text(self.parts.served.name)}
-        if ignored := ignored_fields(body):
-            headers["x-sessile-ignored"] = ", ".join(ignored)
-        return headers
+        kind = StreamedTurn if body.stream else WholeTurn
+        return kind(events, writer, meter, headers, parts.http.ping_s)
 
     async def _stored(
         self, turn: CompletionRequest, body: ResponsesBody, writer: ResponseWriter

@@ -19,7 +19,14 @@ from sessile.server.engine.sampling_params import SamplingParams
 from sessile.server.engine.turn_watch import TurnWatch
 from sessile.server.observe.miss_explainer import MAX_WAITING, MissExplainer, Question
 from sessile.server.observe.observatory import Observatory
-from sessile.server.observe.reuse_counts import SLOT_S, WINDOWS_S, LatestByName, ReuseCounts, WindowedCounts
+from sessile.server.observe.reuse_counts import (
+    SLOT_S,
+    WINDOWS_S,
+    LatestByName,
+    ReuseCounts,
+    WindowedCounts,
+    parts_of,
+)
 from sessile.sessions.manager.requests import GenerateRequest, MessagesInput, OpenSession, TurnFinished
 from sessile.sessions.messages import Message, Role
 
@@ -140,6 +147,26 @@ async def test_a_thread_that_cannot_follow_drops_and_counts() -> None:
     explainer.close()
 
 
+async def test_questions_wait_and_what_the_model_said_does_not() -> None:
+    explainer = MissExplainer()
+    gate = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def wait() -> dict[str, Any]:
+        asyncio.run_coroutine_threadsafe(gate.wait(), loop).result()
+        return {}
+
+    first, second = Question("0", "", None, wait), Question("1", "", None, dict)
+    for question in (first, second):
+        assert explainer.ask(question)
+        explainer.answered(question, [1])
+    assert explainer.num_waiting == 2
+    gate.set()
+    await asyncio.to_thread(explainer.settle, 10)
+    assert explainer.num_waiting == 0
+    explainer.close()
+
+
 def test_windows_forget_and_the_start_does_not() -> None:
     turn_counts = WindowedCounts()
     observatory = Observatory(clock=lambda: 0.0)
@@ -147,7 +174,7 @@ def test_windows_forget_and_the_start_does_not() -> None:
     one = observatory.reuse.total.since_start
     observatory.close()
     for at in (0.0, 30.0, 100.0, 1000.0, 3000.0):
-        turn_counts.add(one, at)
+        turn_counts.add_parts(parts_of(one), at)
     now = 3010.0
     turns = {name: counts.turns for name, counts in turn_counts.windows(now).items()}
     assert turns == {"1m": 1, "5m": 1, "1h": 5, "start": 5}
@@ -162,7 +189,8 @@ def test_windows_are_what_a_plain_sum_says(turns: list[tuple[float, int]], later
     windows, now, noted = WindowedCounts(), 0.0, []
     for gap, tokens in turns:
         now += gap
-        windows.add(ReuseCounts(turns=1, prompt_tokens=tokens, missed=MissedTokens(evicted=tokens)), now)
+        counts = ReuseCounts(turns=1, prompt_tokens=tokens, missed=MissedTokens(evicted=tokens))
+        windows.add_parts(parts_of(counts), now)
         noted.append((now // SLOT_S, tokens))
     now += later
     for name, seconds in WINDOWS_S.items():

@@ -11,9 +11,12 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from starlette.requests import Request
 from web_bench import WebBench
 
 from sessile.server.engine.messages import Priority
+from sessile.server.web.batches_api.upload import uploaded
+from sessile.server.web.errors import BodyTooLarge
 from sessile.sessions.batches import worker
 from sessile.sessions.batches.config import BatchesConfig
 from sessile.sessions.errors import CapacityError, EngineError
@@ -298,6 +301,16 @@ async def test_files_and_batches_are_bounded(web: WebBench, sdk: openai.AsyncOpe
     with pytest.raises(openai.APIStatusError, match="there are 9 files") as full:
         await sdk.files.create(file=("f", b"x"), purpose="batch")
     assert (full.value.status_code, full.value.code) == (413, "storage_full")
+
+
+async def test_an_upload_that_says_it_is_too_long_is_refused_before_it_is_read() -> None:
+    async def never() -> Any:
+        raise AssertionError("nothing is read")
+
+    headers = [(b"content-type", b"multipart/form-data; boundary=x"), (b"content-length", b"200000")]
+    with pytest.raises(BodyTooLarge, match=r"longer than 30000 bytes .*--batches-max-file-bytes"):
+        async with uploaded(Request({"type": "http", "headers": headers}, never), 30_000):
+            pass
 
 
 BAD_BATCHES: list[tuple[dict[str, Any], str]] = [
