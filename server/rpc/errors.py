@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterator
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -85,16 +86,23 @@ def _guarded(behaviour: Any, method: str, gate: Gate) -> _Behaviour:
 def _guarded_stream(behaviour: Any, method: str, gate: Gate) -> _Behaviour:
     """A method with a stream of requests."""
 
-    async def checked(requests: AsyncIterator[Any], context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        return await behaviour(_known(requests), context)
+    async def checked(requests: AsyncIterable[Any], context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        async with aclosing(_known(requests)) as known:
+            return await behaviour(known, context)
 
     return _with_status(checked, method, gate)
 
 
-async def _known(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    async for request in requests:
-        _require_known(request)
-        yield request
+async def _known(requests: AsyncIterable[Any]) -> AsyncGenerator[Any, None]:
+    """The requests of a stream, which is closed with this: gRPC makes it of a generator of its own."""
+    received = aiter(requests)
+    try:
+        async for request in received:
+            _require_known(request)
+            yield request
+    finally:
+        if isinstance(received, AsyncGenerator):
+            await received.aclose()
 
 
 def _with_status(behaviour: _Behaviour, method: str, gate: Gate) -> _Behaviour:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -100,10 +100,11 @@ class SessionService(SessionServiceServicer):
         if first is None or first.WhichOneof("part") != "header":
             raise RequestError("the first message has no header", field="header", remedy="send the header first")
         request = transfer.read_import(first.header, _tenant(first.header.tenant, context))
-        return transfer.write_imported(await self._sessions.import_(request, _chunks(request_iterator)))
+        async with aclosing(_chunks(request_iterator)) as chunks:
+            return transfer.write_imported(await self._sessions.import_(request, chunks))
 
 
-async def _chunks(messages: AsyncIterator[pb.ImportRequest]) -> AsyncIterator[bytes]:
+async def _chunks(messages: AsyncIterator[pb.ImportRequest]) -> AsyncGenerator[bytes, None]:
     async for message in messages:
         if message.WhichOneof("part") != "chunk":
             raise RequestError("a message has no chunk", field="chunk", remedy="send the header once, then chunks")
