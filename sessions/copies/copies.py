@@ -78,8 +78,9 @@ class DataCopies:
         return max(int(self._clock() * 1000), last + 1)
 
     def _require_room(self) -> None:
-        databases = [path for path in (self._data_folder / SESSIONS, self._data_folder / BATCHES) if path.exists()]
-        needed = sum(path.stat().st_size for path in databases) * _SPARE
+        batches = self._data_folder / BATCHES
+        size = (self._data_folder / SESSIONS).stat().st_size + (batches.stat().st_size if batches.exists() else 0)
+        needed = size * _SPARE
         free = shutil.disk_usage(self._folder).free
         if free < needed:
             raise StoreError(
