@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -21,7 +23,9 @@ from .authentication import identify
 logger = logging.getLogger(__name__)
 
 _OURS = "/sessile."
+_LINGER_S = 5.0
 _Behaviour = Callable[[Any, Any], Awaitable[Any]]
+_Refuse = Callable[[Any, Any, SessileError], Awaitable[None]]
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
@@ -79,7 +83,7 @@ def _guarded(behaviour: Any, method: str, gate: Gate) -> _Behaviour:
         _require_known(request)
         return await behaviour(request, context)
 
-    return _with_status(checked, method, gate)
+    return _with_status(checked, method, gate, _abort)
 
 
 def _guarded_stream(behaviour: Any, method: str, gate: Gate) -> _Behaviour:
@@ -88,7 +92,21 @@ def _guarded_stream(behaviour: Any, method: str, gate: Gate) -> _Behaviour:
     async def checked(requests: AsyncIterator[Any], context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         return await behaviour(_known(requests), context)
 
-    return _with_status(checked, method, gate)
+    async def refuse(requests: AsyncIterator[Any], context: Any, error: SessileError) -> None:
+        await _let_finish(requests, context)
+        await _abort(requests, context, error)
+
+    return _with_status(checked, method, gate, refuse)
+
+
+async def _let_finish(requests: AsyncIterator[Any], context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    """Say that an answer is coming, and drop what the client sends until it stops, or for so many seconds: a client
+    that is cut off while it writes may never see why."""
+    await context.send_initial_metadata(())
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LINGER_S):
+            async for _ in requests:
+                pass
 
 
 async def _known(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
@@ -97,7 +115,7 @@ async def _known(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
         yield request
 
 
-def _with_status(behaviour: _Behaviour, method: str, gate: Gate) -> _Behaviour:
+def _with_status(behaviour: _Behaviour, method: str, gate: Gate, refuse: _Refuse) -> _Behaviour:
     async def guarded(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:
             identify(gate, context)
@@ -105,18 +123,19 @@ def _with_status(behaviour: _Behaviour, method: str, gate: Gate) -> _Behaviour:
         except SessileError as error:
             if status_of(error).grpc_code is grpc.StatusCode.INTERNAL:
                 logger.error("%s failed: %s", method, error)  # the operator's to mend, not the caller's
-            await _abort(context, error)
+            await refuse(request, context, error)
         except grpc.aio.AbortError:
             raise
         except Exception as error:
             incident = uuid.uuid4().hex[:12]
             logger.exception("unexpected error in %s, incident %s", method, incident, exc_info=error)
-            await _abort(context, SessileError(f"an unexpected error, incident {incident} in the server's log"))
+            told = SessileError(f"an unexpected error, incident {incident} in the server's log")
+            await refuse(request, context, told)
 
     return guarded
 
 
-async def _abort(context: grpc.aio.ServicerContext[Any, Any], error: SessileError) -> None:
+async def _abort(request: object, context: grpc.aio.ServicerContext[Any, Any], error: SessileError) -> None:
     status = to_status(error)
     code = next(code for code in grpc.StatusCode if code.value[0] == status.code)
     await context.abort(code, status.message, ((DETAILS_KEY, status.SerializeToString()),))
