@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from types import TracebackType
 from typing import Unpack
 
@@ -128,10 +129,14 @@ class AsyncSessionClient:
         request = ImportSession(tenant=self.tenant, request_id=request_id or uuid.uuid4().hex, without_kv=without_kv)
         if isinstance(file, str | os.PathLike):
             path = file
-            imported = await self._connection.repeat(lambda: self._connection.import_once(request, read_chunks(path)))
+            imported = await self._connection.repeat(lambda: self._import_file(request, path))
         else:
             imported = await self._connection.import_once(request, file)
         return AsyncSession(self._connection, imported.session), imported
+
+    async def _import_file(self, request: ImportSession, path: str | os.PathLike[str]) -> Imported:
+        async with aclosing(read_chunks(path)) as chunks:
+            return await self._connection.import_once(request, chunks)
 
     async def _open(self, request: OpenSession, timeout_s: float | None) -> AsyncSession:
         message = requests.write_open(request)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 import grpc
@@ -136,26 +137,41 @@ class Connection:
             Exception: what ``chunks`` raises, for which gRPC has no way to its caller.
         """
         failures: list[Exception] = []
+        call = self.stub.Import(None)
 
-        async def messages() -> AsyncIterator[pb.ImportRequest]:
+        async def messages() -> AsyncGenerator[pb.ImportRequest, None]:
             yield pb.ImportRequest(header=transfer.write_import(request))
             try:
                 async for chunk in chunks:
                     yield pb.ImportRequest(chunk=chunk)
             except Exception as error:
                 failures.append(error)
+                call.cancel()
                 raise
 
+        async def send() -> None:
+            async with aclosing(messages()) as to_send:
+                async for message in to_send:
+                    await call.write(message)
+                    if answered.done():
+                        break  # the server wants no more of it
+            await call.done_writing()
+
+        answered = asyncio.ensure_future(call.initial_metadata())
+        sending = asyncio.create_task(send())
         try:
-            return transfer.read_imported(await self.stub.Import(messages()))
+            return transfer.read_imported(await call)
         except grpc.aio.AioRpcError as rpc_error:
-            if failures:
-                raise failures[0] from None
-            raise from_rpc_error(rpc_error) from rpc_error
+            raise (failures or [from_rpc_error(rpc_error)])[0] from rpc_error
         except asyncio.CancelledError:
             if failures:
                 raise failures[0] from None
             raise
+        finally:
+            call.cancel()
+            answered.cancel()
+            sending.cancel()
+            await asyncio.gather(answered, sending, return_exceptions=True)  # what stopped them is told above
 
     async def close(self) -> None:
         await self._channel.close(None)

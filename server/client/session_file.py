@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 
@@ -30,8 +30,8 @@ async def write_whole(path: str | os.PathLike[str], chunks: AsyncGenerator[bytes
     return size
 
 
-async def read_chunks(path: str | os.PathLike[str]) -> AsyncIterator[bytes]:
-    """A file, piece by piece. Raises OSError."""
+async def read_chunks(path: str | os.PathLike[str]) -> AsyncGenerator[bytes, None]:
+    """A file, piece by piece, open until the iterator is closed. Raises OSError."""
     file = await asyncio.to_thread(Path(path).open, "rb")
     with file:
         while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):

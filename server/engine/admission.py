@@ -42,10 +42,8 @@ class TurnAdmission:
         extra = 0 if tenants[turn.tenant] else self._max_open // EXTRA_PART
         if num_open >= self._max_open + extra:
             seconds = retry_after_s(turn.priority, stats, self._max_sequences)
-            raise CapacityError(
-                f"the queue is full: {num_open} {turn.priority.name.lower()} turns are running or waiting",
-                remedy=f"try again in {seconds:.0f} s or later",
-                retry_after_s=seconds,
+            raise _refusal(
+                f"the queue is full: {num_open} {turn.priority.name.lower()} turns are running or waiting", seconds
             )
         tenants[turn.tenant] += 1
         self._num_open[turn.priority] += 1
@@ -60,11 +58,9 @@ class TurnAdmission:
             return
         seconds = expected_wait_s(self._num_open[turn.priority], stats, self._max_sequences)
         if seconds > self._max_queue_s:
-            retry_s = min(max(seconds - self._max_queue_s, LEAST_RETRY_S), MOST_RETRY_S)
-            raise CapacityError(
+            raise _refusal(
                 f"the queue is too long: a turn would wait {seconds:.0f} s, and {self._max_queue_s:g} s is the most",
-                remedy=f"try again in {retry_s:.0f} s or later",
-                retry_after_s=retry_s,
+                _bounded(seconds - self._max_queue_s),
             )
 
     def leave(self, turn: SubmitTurn) -> None:
@@ -103,4 +99,12 @@ def retry_after_s(priority: Priority, stats: EngineStats, max_sequences: int) ->
     turns = 1 + sum(queues[each].waiting for each in Priority if each < priority)
     compute_s = tokens / (stats.prefill_tokens_per_s or TOKENS_PER_S)
     places_s = turns * stats.turn_s / max_sequences
-    return min(max(compute_s, places_s, LEAST_RETRY_S), MOST_RETRY_S)
+    return _bounded(max(compute_s, places_s))
+
+
+def _bounded(seconds: float) -> float:
+    return min(max(seconds, LEAST_RETRY_S), MOST_RETRY_S)
+
+
+def _refusal(why: str, seconds: float) -> CapacityError:
+    return CapacityError(why, remedy=f"try again in {seconds:.0f} s or later", retry_after_s=seconds)

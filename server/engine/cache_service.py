@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 from functools import partial
 
+from ...sessions.cache.lifetime import Lifetime
 from ...sessions.cache.prefix_cache import CachedPath
 from ...sessions.cache.tiers import Tier
 from ...sessions.cache.token_key import pack_tokens
@@ -173,11 +174,12 @@ class CacheService:
     # -- beside the step ------------------------------------------------------------------------------------------
 
     def _write(self, call_id: int, path: PersistPath | SuspendPath) -> None:
-        """Write what the device has of ``path`` to where it outlives the process, then answer."""
+        """Write what the device has of ``path`` to where it outlives the process, if it may, then answer."""
         key = pack_tokens(path.token_ids)
         cached = self._cache.hold(path.cache_salt, key)
-        keep = _keep_in_memory if isinstance(path, SuspendPath) and not path.persist else _persist
-        work = partial(keep, self._transfer, cached, path.cache_salt)
+        in_memory = isinstance(path, SuspendPath) and not path.persist
+        lifetime = Lifetime.PROCESS if in_memory else Lifetime.DURABLE
+        work = partial(_keep, self._transfer, cached, path.cache_salt, lifetime)
         self._jobs.start(PathJob(call_id, work, partial(self._written, path, cached)))
 
     def _written(self, path: PersistPath | SuspendPath, cached: CachedPath, result: object) -> CacheResponse | None:
@@ -196,13 +198,7 @@ class CacheService:
         return SuspendOutcome(tokens_by_tier=tokens, device_blocks_given_back=given_up)
 
 
-def _keep_in_memory(transfer: KVTransfer | None, cached: CachedPath, tenant: str) -> bool:
+def _keep(transfer: KVTransfer | None, cached: CachedPath, tenant: str, lifetime: Lifetime) -> bool:
     if transfer is not None:
-        transfer.keep_in_memory(cached.content_keys, cached.blocks, tenant)
-    return True
-
-
-def _persist(transfer: KVTransfer | None, cached: CachedPath, tenant: str) -> bool:
-    if transfer is not None:
-        transfer.persist_all(cached.content_keys, cached.blocks, tenant)
+        transfer.keep_all(cached.content_keys, cached.blocks, tenant, lifetime)
     return True

@@ -109,12 +109,18 @@ class EngineCore:
         self._under_way: _StepUnderWay | None = None
         self._aborted: list[Sequence] = []  # that are in it
         self._read_at = -math.inf  # when the last step's tokens were read
-        self.turns_in_step: tuple[str, ...] = ()  # of those that are under way, or else of the last one
+        self._last_plans: tuple[StepPlan, ...] = ()  # of the steps that are under way, or else the last one
 
     @property
     def has_work(self) -> bool:
         """A step would do or report something, now or when a load ends."""
         return bool(self._turns or self._ended or self._scheduler.loading or self._under_way)
+
+    @property
+    def turns_in_step(self) -> tuple[str, ...]:
+        """The turns of the steps that are under way, or else of the last one."""
+        chunks = (chunk for plan in self._last_plans for chunk in plan.chunks)
+        return tuple(dict.fromkeys(chunk.sequence.turn_id for chunk in chunks))
 
     @property
     def only_waits(self) -> bool:
@@ -274,6 +280,7 @@ class EngineCore:
     def _launch_next(self, started: float) -> _StepUnderWay | None:
         """Plan a step with all that is known, and launch it. None: there is nothing to compute."""
         plan = self._scheduler.schedule()
+        self._last_plans = (plan,)
         for sequence in plan.preempted:
             self._tables.forget(sequence)
         self._kv_cache.copy(plan.copies)
@@ -283,7 +290,6 @@ class EngineCore:
         for sequence in plan.expired:
             self._let_report(sequence)
         if not plan.chunks:
-            self.turns_in_step = ()
             return None
         launched = self._launch(plan, started)
         self._complete(plan)
@@ -294,21 +300,14 @@ class EngineCore:
         plan = self._scheduler.schedule_ahead(present.plan)
         if plan is None:
             return None
+        self._last_plans = (present.plan, plan)
         for sequence in plan.expired:
             self._let_report(sequence)
         place = {row.sequence: index for index, row in enumerate(present.rows)}
-        return self._launch(plan, started, np.array([place[chunk.sequence] for chunk in plan.chunks]), present)
+        return self._launch(plan, started, np.array([place[chunk.sequence] for chunk in plan.chunks]))
 
-    def _launch(
-        self,
-        plan: StepPlan,
-        started: float,
-        previous: npt.NDArray[np.int64] | None = None,
-        present: _StepUnderWay | None = None,
-    ) -> _StepUnderWay:
-        """Begin to compute ``plan``, beside ``present`` whose rows ``previous`` names."""
-        chunks = plan.chunks if present is None else [*present.plan.chunks, *plan.chunks]
-        self.turns_in_step = tuple(dict.fromkeys(chunk.sequence.turn_id for chunk in chunks))
+    def _launch(self, plan: StepPlan, started: float, previous: npt.NDArray[np.int64] | None = None) -> _StepUnderWay:
+        """Begin to compute ``plan``. ``previous``: rows of the step under way that give its tokens."""
         arrays = build_arrays(plan, self._tables, self.block_size)
         masks = self._grammars.start_masks(arrays.rows)
         model_started = self._clock()

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from collections.abc import Sequence as Items
 
 from ...sessions.cache.cost_model import CostModel, Source
+from ...sessions.cache.lifetime import Lifetime
 from ...sessions.cache.lower_tiers import LowerTiers
 from ...sessions.cache.prefix_cache import TailKey
 from ...sessions.cache.radix_node import Evicted
@@ -204,20 +205,14 @@ class KVTransfer:
         """Write the half-full block at a path's end behind."""
         self._pool.copy_out([block], lambda _, blocks: self.tiers.persist_tail(content_key, blocks[0], tenant))
 
-    def persist_all(self, content_keys: Items[bytes], block_ids: Items[int], tenant: str) -> None:
-        """Write a whole path that stays as it is meanwhile. Waits for the disk: for another thread than the step's."""
+    def keep_all(self, content_keys: Items[bytes], block_ids: Items[int], tenant: str, lifetime: Lifetime) -> None:
+        """Keep a whole path, which stays as it is meanwhile, in memory, and where it outlives the process if it may.
+        Waits for the disk: for another thread than the step's."""
         for piece in self._pieces(0, len(block_ids)):
             start = piece.start
             for blocks in self._pool.read(block_ids[piece.start : piece.stop]):
-                self.tiers.persist_all(content_keys[start : start + len(blocks)], blocks, tenant)
+                self.tiers.keep_all(content_keys[start : start + len(blocks)], blocks, tenant, lifetime)
                 start += len(blocks)
-
-    def keep_in_memory(self, content_keys: Items[bytes], block_ids: Items[int], tenant: str) -> None:
-        """As ``persist_all``, of a path that must not outlive the process."""
-        start = 0
-        for blocks in self._pool.read(block_ids):
-            self.tiers.keep_in_memory(content_keys[start : start + len(blocks)], blocks, tenant)
-            start += len(blocks)
 
     def counters(self) -> tuple[TierCounters, ...]:
         """Of each lower tier, for whoever looks at the engine."""

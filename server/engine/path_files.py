@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from ...sessions.cache.keys import KVFingerprint
-from ...sessions.cache.lifetime import Lifetime
 from ...sessions.cache.prefix_cache import CachedPath, PrefixCache
 from ...sessions.cache.tiers import Block, Tier
 from ...sessions.cache.token_key import TOKEN_BYTES, pack_tokens
@@ -104,13 +103,12 @@ class PathFiles:
     def _import_below(self, path: ImportPath, key: bytes) -> bool:
         assert self._transfer is not None
         tiers, salt = self._transfer.tiers, path.cache_salt
-        keep = tiers.persist_all if path.lifetime is Lifetime.DURABLE else tiers.keep_in_memory
         keys = self._cache.content_keys(salt, key)
         blocks = read_kv_file(Path(path.file), self._fingerprint, key)
         for first in itertools.count(0, _AT_ONCE):
             part = list(itertools.islice(blocks, _AT_ONCE))
             content_keys = [self._content_key(salt, key, keys, first + i, each) for i, each in enumerate(part)]
-            keep(content_keys, [each.block for each in part], salt)
+            tiers.keep_all(content_keys, [each.block for each in part], salt, path.lifetime)
             if len(part) < _AT_ONCE:
                 return True
         return True

@@ -210,7 +210,7 @@ def _weights_fit(device: torch.device, field: str) -> AbstractContextManager[Non
     """In which weights are loaded: a GPU that has no room for them is told with its numbers."""
     if device.type != "cuda":
         return nullcontext()
-    return weights_fit(lambda: Memory(*torch.cuda.mem_get_info(device)), field)
+    return weights_fit(Memory(*torch.cuda.mem_get_info(device)), field)
 
 
 def _die_with_parent() -> None:

@@ -28,10 +28,6 @@ Sample: TypeAlias = Callable[[torch.Tensor, list[SampleRow], StepMasks | None], 
 class LaunchedStep(Protocol):
     """A step that is being computed."""
 
-    def ready(self) -> bool:
-        """Whether ``result`` would return at once."""
-        ...
-
     def result(self) -> list[SampledToken]:
         """The token of each of the step's rows, once they are there. Called once."""
         ...
@@ -57,9 +53,6 @@ class _ComputedStep:
     rows: list[SampleRow]
     masks: Masks
     sample: Sample
-
-    def ready(self) -> bool:
-        return self.masks is None or self.masks.done()
 
     def result(self) -> list[SampledToken]:
         return self.sample(self.logits, self.rows, None if self.masks is None else self.masks.result())

@@ -56,7 +56,7 @@ class TierLoads:
                 return self._load_shared(load, wanted)
             return sum(self._load_pieces(tier, load, wanted))
         except Exception:  # a tier that breaks its promise not to raise must not leave turns waiting for ever
-            logger.exception("the %s tier raised, which it must not", tier)
+            logger.exception("a load from the %s tier failed, which it must not", tier)
             return 0
 
     def _load_pieces(self, tier: Tier, load: BlockLoad, wanted: range) -> Iterator[int]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, suppress
 from typing import Any
 
 import grpc
@@ -22,7 +23,9 @@ from .authentication import identify
 logger = logging.getLogger(__name__)
 
 _OURS = "/sessile."
+_LINGER_S = 5.0
 _Behaviour = Callable[[Any, Any], Awaitable[Any]]
+_Refuse = Callable[[Any, Any, SessileError], Awaitable[None]]
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
@@ -80,32 +83,46 @@ def _guarded(behaviour: Any, method: str, gate: Gate) -> _Behaviour:
         _require_known(request)
         return await behaviour(request, context)
 
-    return _with_status(checked, method, gate)
+    return _with_status(checked, method, gate, _abort)
 
 
 def _guarded_stream(behaviour: Any, method: str, gate: Gate) -> _Behaviour:
-    """A method with a stream of requests."""
+    """A method with a stream of requests, which is closed at its end: gRPC makes it of a generator of its own."""
 
-    async def checked(requests: AsyncIterable[Any], context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+    async def checked(requests: AsyncIterator[Any], context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         async with aclosing(_known(requests)) as known:
             return await behaviour(known, context)
 
-    return _with_status(checked, method, gate)
+    async def refuse(requests: AsyncIterator[Any], context: Any, error: SessileError) -> None:
+        await _let_finish(requests, context)
+        await _abort(requests, context, error)
+
+    guarded = _with_status(checked, method, gate, refuse)
+
+    async def closed_at_the_end(requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        async with aclosing(aiter(requests)) as received:
+            return await guarded(received, context)
+
+    return closed_at_the_end
 
 
-async def _known(requests: AsyncIterable[Any]) -> AsyncGenerator[Any, None]:
-    """The requests of a stream, which is closed with this: gRPC makes it of a generator of its own."""
-    received = aiter(requests)
-    try:
-        async for request in received:
-            _require_known(request)
-            yield request
-    finally:
-        if isinstance(received, AsyncGenerator):
-            await received.aclose()
+async def _let_finish(requests: AsyncIterator[Any], context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    """Say that an answer is coming, and drop what the client sends until it stops, or for so many seconds: a client
+    that is cut off while it writes may never see why."""
+    await context.send_initial_metadata(())
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LINGER_S):
+            async for _ in requests:
+                pass
 
 
-def _with_status(behaviour: _Behaviour, method: str, gate: Gate) -> _Behaviour:
+async def _known(requests: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
+    async for request in requests:
+        _require_known(request)
+        yield request
+
+
+def _with_status(behaviour: _Behaviour, method: str, gate: Gate, refuse: _Refuse) -> _Behaviour:
     async def guarded(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:
             identify(gate, context)
@@ -113,18 +130,19 @@ def _with_status(behaviour: _Behaviour, method: str, gate: Gate) -> _Behaviour:
         except SessileError as error:
             if status_of(error).grpc_code is grpc.StatusCode.INTERNAL:
                 logger.error("%s failed: %s", method, error)  # the operator's to mend, not the caller's
-            await _abort(context, error)
+            await refuse(request, context, error)
         except grpc.aio.AbortError:
             raise
         except Exception as error:
             incident = uuid.uuid4().hex[:12]
             logger.exception("unexpected error in %s, incident %s", method, incident, exc_info=error)
-            await _abort(context, SessileError(f"an unexpected error, incident {incident} in the server's log"))
+            told = SessileError(f"an unexpected error, incident {incident} in the server's log")
+            await refuse(request, context, told)
 
     return guarded
 
 
-async def _abort(context: grpc.aio.ServicerContext[Any, Any], error: SessileError) -> None:
+async def _abort(request: object, context: grpc.aio.ServicerContext[Any, Any], error: SessileError) -> None:
     status = to_status(error)
     code = next(code for code in grpc.StatusCode if code.value[0] == status.code)
     await context.abort(code, status.message, ((DETAILS_KEY, status.SerializeToString()),))

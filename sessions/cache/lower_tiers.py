@@ -150,38 +150,43 @@ class LowerTiers:
 
     def first_to_persist(self, content_keys: Sequence[bytes], first: int) -> int:
         """From which block on ``persist`` would read the bytes of a path whose blocks from ``first`` on are new: the
-        beginning of an entry of the shared tier, if that lacks any."""
+        beginning of an entry of the shared tier, if that lacks any; the path's end, if nothing outlives the process."""
+        new = len(content_keys) if self.disk is None else first
         if self.shared is None or not self.shared.is_usable:
-            return first
+            return new
         size = self.shared.blocks_per_entry
         lasts = range(size - 1, len(content_keys), size)
-        lacking = next((last + 1 - size for last in lasts if not self.shared.knows(content_keys[last])), first)
-        return min(first, lacking) // size * size
+        lacking = next((last + 1 - size for last in lasts if not self.shared.knows(content_keys[last])), new)
+        return min(new, lacking) // size * size
 
     def persist_tail(self, content_key: bytes, block: Block, tenant: str = "") -> None:
         """Keep the half-full block at a path's end where it outlives the process."""
         if self.disk is not None:
             self.disk.store([Entry(content_key, (block,), tenant)])
 
-    def keep_in_memory(self, content_keys: Sequence[bytes], blocks: Sequence[Block], tenant: str = "") -> None:
-        """Keep copies of a whole path in host memory, if there is any, and nowhere else ever."""
-        if self._host is not None:
-            named = zip(content_keys, blocks, strict=True)
-            self._host.store([Entry(key, (block,), tenant, Lifetime.PROCESS) for key, block in named])
-
-    def persist_all(self, content_keys: Sequence[bytes], blocks: Sequence[Block], tenant: str = "") -> None:
-        """``persist`` a whole path, waiting for the disk where need be, and keep a copy in memory. Waits: for an I/O
-        thread. What a failing disk does not take is lost, and counted."""
+    def keep_all(
+        self,
+        content_keys: Sequence[bytes],
+        blocks: Sequence[Block],
+        tenant: str = "",
+        lifetime: Lifetime = Lifetime.DURABLE,
+    ) -> None:
+        """Keep copies of a whole path in host memory, if there is any, and ``persist`` it, waiting for the disk where
+        need be, unless it must not outlive the process. Waits: for an I/O thread. What a failing disk does not take is
+        lost, and counted."""
+        durable = lifetime is Lifetime.DURABLE
         for start in range(0, len(blocks), _PERSIST_AT_ONCE):
             part = slice(start, start + _PERSIST_AT_ONCE)
             named = zip(content_keys[part], blocks[part], strict=True)
-            entries = [Entry(key, (block,), tenant) for key, block in named]
+            entries = [Entry(key, (block,), tenant, lifetime) for key, block in named]
             if self._host is not None:
                 self._host.store(entries)
-            if self.disk is not None and not all(self.disk.store(entries)):
+            if durable and self.disk is not None and not all(self.disk.store(entries)):
                 if not self.disk.flush(_FLUSH_S):
                     break  # a disk that hangs; what it has not is computed again
                 self.disk.store(entries)
+        if not durable:
+            return
         if self.disk is not None:
             self.disk.flush(_FLUSH_S)
         if self.shared is not None and self.shared.is_usable:

@@ -31,9 +31,6 @@ class Stream:
         self._put += 1
         return self._put
 
-    def is_done(self, number: int) -> bool:
-        return self._done >= number
-
     def catch_up(self, number: int) -> None:
         """Do all up to work ``number``."""
         while self._done < number:
@@ -51,10 +48,6 @@ class FakeEvent:
     device: FakeDevice
     stream: Stream
     number: int
-
-    def ready(self) -> bool:
-        with self.device.lock:
-            return self.stream.is_done(self.number)
 
     def wait(self) -> None:
         with self.device.lock:
@@ -126,11 +119,6 @@ class FakeDevice:
         finally:
             self._on_copies.value = False
         self.log.append("copies end")
-
-    def wait_for_copies(self) -> None:
-        self.log.append("wait for copies")
-        with self.lock:
-            self._wait_for(self._steps, self._copies)
 
     def finish_steps(self) -> None:
         """Do what is in the stream of the steps, as a step that is computed at once must find it done."""

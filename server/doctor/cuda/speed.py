@@ -98,7 +98,7 @@ def _moves(ceilings: Ceilings, pool: torch.Tensor, blocks: list[int]) -> Iterato
 
     device = CudaDevice(torch.device("cuda"))
     cache = KVCache(KVLayout(32, 8, 128, 16, torch.bfloat16, KVOrder.PLAIN), 1, device.torch_device)
-    cache.pool = pool
+    cache.pool, cache.num_blocks = pool, pool.shape[0]
     staged = StagedBlocks(cache, device)
 
     def leave() -> None:

@@ -19,7 +19,7 @@ _AT_ONCE = 8
 
 
 def check_transfers(device: DeviceInterface, kv_cache: KVCache) -> Iterator[Correctness]:
-    """Of a pool of random KV with ``3 * _LEAVING`` blocks or more, which are overwritten."""
+    """Of a pool of random KV with ``2 * _LEAVING`` blocks or more, which are overwritten."""
     staged = StagedBlocks(kv_cache, device, _AT_ONCE * kv_cache.layout.block_bytes)
     order = torch.randperm(kv_cache.num_blocks).tolist()
     leaving, others = order[:_LEAVING], order[_LEAVING : 2 * _LEAVING]

@@ -16,9 +16,6 @@ class _CudaEvent:
         self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._event.record()
 
-    def ready(self) -> bool:
-        return bool(self._event.query())  # type: ignore[no-untyped-call]
-
     def wait(self) -> None:
         self._event.synchronize()
 
@@ -65,9 +62,6 @@ class CudaDevice:
         self._copies.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._copies):
             yield
-
-    def wait_for_copies(self) -> None:
-        torch.cuda.current_stream(self._device).wait_stream(self._copies)
 
     def memory(self) -> Memory:
         free, total = torch.cuda.mem_get_info(self._device)

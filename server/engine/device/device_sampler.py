@@ -32,14 +32,17 @@ class SamplingBuffers:
     def __init__(self, device: DeviceInterface, most_rows: int) -> None:
         self._stride = padded(4 * most_rows) // 4  # elements between two parameters
         self._upload = Upload(device, 4 * self._stride * len(_FIELDS))
-        self._on_device = self._upload.on_device.view(torch.float32).view(len(_FIELDS), self._stride)
+        self._on_device = self._by_field(self._upload.on_device)
+        self._pinned = [self._by_field(pinned).numpy() for pinned in self._upload.pinned]
 
     def write(self, rows: list[SampleRow]) -> RowSampling:
         """Put the copy of the parameters of ``rows`` in the stream; returns where they will be until the next time."""
-        pinned = self._upload.next().view(torch.float32).view(len(_FIELDS), self._stride)
-        pinned.numpy()[:, : len(rows)] = _parameters(rows)
+        self._pinned[self._upload.next()][:, : len(rows)] = _parameters(rows)
         self._upload.send(self._upload.on_device.nbytes)
         return _row_sampling(self._on_device[:, : len(rows)])
+
+    def _by_field(self, buffer: torch.Tensor) -> torch.Tensor:
+        return buffer.view(torch.float32).view(len(_FIELDS), self._stride)
 
 
 def _parameters(rows: list[SampleRow]) -> npt.NDArray[np.float32]:

@@ -23,9 +23,6 @@ class _DrawnStep:
     runner: GraphRunner
     ticket: Ticket
 
-    def ready(self) -> bool:
-        return self.ticket.done.ready()
-
     def result(self) -> list[SampledToken]:
         return [SampledToken(token_id, None) for token_id in self.runner.collect(self.ticket)]
 
@@ -38,9 +35,6 @@ class _AdjustedStep:
     ticket: Ticket
     rows: list[SampleRow]
     masks: Masks
-
-    def ready(self) -> bool:
-        return self.ticket.done.ready() and (self.masks is None or self.masks.done())
 
     def result(self) -> list[SampledToken]:
         sampled: list[SampledToken] = []

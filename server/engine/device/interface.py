@@ -22,10 +22,6 @@ class Memory:
 class Event(Protocol):
     """A point in a stream's work."""
 
-    def ready(self) -> bool:
-        """Whether the work before the event is done."""
-        ...
-
     def wait(self) -> None:
         """Return when the work before the event is done."""
         ...
@@ -67,10 +63,6 @@ class DeviceInterface(Protocol):
 
     def on_copy_stream(self) -> AbstractContextManager[None]:
         """Within it the current stream is one for copies. Its work comes after all that is in the stream outside."""
-        ...
-
-    def wait_for_copies(self) -> None:
-        """Work put in the current stream from now on comes after what is in the copy stream."""
         ...
 
     def memory(self) -> Memory: ...

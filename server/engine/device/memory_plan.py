@@ -95,13 +95,12 @@ def out_of_memory(device: DeviceInterface, what: str) -> ConfigError:
 
 
 @contextmanager
-def weights_fit(memory: Callable[[], Memory], field: str) -> Iterator[None]:
-    """For the time of loading the weights that ``field`` of the configuration names to a GPU with ``memory``.
+def weights_fit(before: Memory, field: str) -> Iterator[None]:
+    """For the time of loading the weights that ``field`` of the configuration names to a GPU that has ``before``.
 
     Raises:
         ConfigError: with the numbers, where they do not fit.
     """
-    before = memory()
     try:
         yield
     except torch.OutOfMemoryError as error:

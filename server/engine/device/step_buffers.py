@@ -70,7 +70,9 @@ class StepBuffers:
 
     def __init__(self, device: DeviceInterface, sizes: Sizes) -> None:
         self._sizes = sizes
-        self._upload = Upload(device, StepTensors.num_bytes(sizes))
+        self._num_bytes = StepTensors.num_bytes(sizes)
+        self._upload = Upload(device, self._num_bytes)
+        self._host = [StepTensors.over(pinned, sizes) for pinned in self._upload.pinned]
         self.device_tensors = StepTensors.over(self._upload.on_device, sizes)
 
     def write(self, arrays: StepArrays, bucket: Bucket, previous: npt.NDArray[np.int64] | None = None) -> None:
@@ -78,10 +80,9 @@ class StepBuffers:
 
         ``previous`` [num_tokens]: which row of the step before gave the token, -1 where ``token_ids`` has it.
         """
-        host = StepTensors.over(self._upload.next(), self._sizes)
-        _fill(host, arrays, bucket, self.width_of(bucket), previous)
+        _fill(self._host[self._upload.next()], arrays, bucket, self.width_of(bucket), previous)
         last = self._sizes.sequences - bucket.num_sequences  # rows at the end of the last part, the tables
-        self._upload.send(StepTensors.num_bytes(self._sizes) - last * self.width_of(bucket) * torch.int32.itemsize)
+        self._upload.send(self._num_bytes - last * self.width_of(bucket) * torch.int32.itemsize)
 
     def width_of(self, bucket: Bucket) -> int:
         """Blocks in a row of the tables: all that a sequence can have, so that a graph does for every length."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from .interface import DeviceInterface, Event
 
@@ -22,19 +21,19 @@ class Upload:
     def __init__(self, device: DeviceInterface, num_bytes: int) -> None:
         self._device = device
         self.on_device = torch.zeros(num_bytes, dtype=torch.uint8, device=device.torch_device)
-        self._pinned = [device.pinned(num_bytes), device.pinned(num_bytes)]
+        self.pinned = (device.pinned(num_bytes), device.pinned(num_bytes))
         self._copied: list[Event | None] = [None, None]
+        self._place = 0
 
-    def next(self) -> Tensor:
-        """The pinned buffer [num_bytes] to write to now, once its last copy is done; ``send`` follows."""
-        self._pinned.reverse()
-        self._copied.reverse()
-        copied = self._copied[0]
+    def next(self) -> int:
+        """Which of ``pinned`` to write to now, once its last copy is done; ``send`` follows."""
+        self._place ^= 1
+        copied = self._copied[self._place]
         if copied is not None:
             copied.wait()
-        return self._pinned[0]
+        return self._place
 
     def send(self, num_bytes: int) -> None:
         """Put the copy of the first ``num_bytes``, which were written, in the stream."""
-        self._device.copy(self.on_device[:num_bytes], self._pinned[0][:num_bytes])
-        self._copied[0] = self._device.record()
+        self._device.copy(self.on_device[:num_bytes], self.pinned[self._place][:num_bytes])
+        self._copied[self._place] = self._device.record()

@@ -4,8 +4,9 @@ Each tenant has a counter of the tokens computed for it, charged when a turn sta
 it decodes (virtual token counters: Sheng et al., "Fairness in Serving Large Language Models", 2024). A tenant that
 begins to wait starts no lower than the *fair level*: what a tenant would have that waited all the time. So idle time
 gains no credit, and what somebody was served beyond others is forgotten once the others have had as much. The level
-rises with all that is computed, divided by the weights of the tenants that compete for it, as the virtual time of
-weighted fair queueing does. A token counts for a tenant of weight 2 half as much as for one of weight 1.
+rises with all that is computed, and falls with what is taken back, divided by the weights of the tenants that compete
+for it, as the virtual time of weighted fair queueing does. A token counts for a tenant of weight 2 half as much as for
+one of weight 1.
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ class FairShares:
 
     def charge(self, tenant: str, num_tokens: int) -> None:
         """``num_tokens`` are computed for ``tenant``; a negative number: they are not after all."""
-        weight = self._weights.get(tenant, 1.0)
+        weight = self.weight(tenant)
         competing = self._competing + (0.0 if tenant in self._num_waiting else weight)
-        self._served[tenant] = self._served.get(tenant, self._level) + num_tokens / weight
+        self._served[tenant] = self.served(tenant) + num_tokens / weight
         self._level += num_tokens / competing
 
     def _forget(self) -> None:

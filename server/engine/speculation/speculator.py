@@ -83,10 +83,10 @@ class Speculator:
 
     def draft(self, requests: list[DraftRequest], budget: int) -> list[Branches]:
         """See ``Drafter``."""
-        self._steps += 1
         branches: list[Branches] = [()] * len(requests)
-        if self._steps % self._rest:
+        if self.skips():
             return branches
+        self._steps += 1
         started = time.perf_counter()
         places = self._places(requests)
         asks = [Ask(requests[place].sequence, min(requests[place].most, self._longest)) for place in places]

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import msgspec
+import psutil
 import pytest
 from left_generators import left_generators
 
@@ -69,6 +70,27 @@ async def test_a_damaged_file_keeps_its_error(front: Any, tmp_path: Path) -> Non
         with pytest.raises(ModelChanged) as changed:
             await client.import_session(file)
         assert changed.value.session_fingerprint == "weights-1"
+
+
+async def test_a_refused_file_is_closed_at_once(front: Any, tmp_path: Path) -> None:
+    """Not when its reader, stuck in the middle of it, is collected."""
+    file = tmp_path / "file"
+    file.write_bytes(bytes(32 * 2**20))
+    async with front.client() as client:
+        for _ in range(8):
+            with pytest.raises(RequestError):
+                await client.import_session(file)
+            assert str(file) not in [each.path for each in psutil.Process().open_files()]
+
+
+async def test_what_the_chunks_raise_is_raised_to_their_owner(front: Any) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b""
+        raise OSError("the tape is torn")
+
+    async with front.client() as client:
+        with pytest.raises(OSError, match="the tape is torn"):
+            await client.import_session(chunks())
 
 
 async def test_messages_that_are_no_import(front: Any) -> None:

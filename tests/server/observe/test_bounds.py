@@ -86,9 +86,10 @@ def test_a_miss_that_is_explained_after_its_turn_is_listed_all_the_same(seen: Ob
         gate.wait(30)
         return body_at("10:16:40", "a", "b", "c")
 
-    end_turn(seen, "one", lambda: body_at("10:15:02", "a"))
+    first = asked_turn(seen, "one", lambda: body_at("10:15:02", "a"))
     seen.explainer.settle(30)
-    end_turn(seen, "two", late)
+    end_turn(seen, first)
+    end_turn(seen, asked_turn(seen, "two", late))
     assert seen.miss_of("two") is None
     assert (seen.num_late, seen.misses.latest(9)) == (1, [])
     gate.set()
@@ -106,23 +107,27 @@ def test_a_late_turn_is_let_go_without_a_reader(seen: Observatory) -> None:
         return body_at("10:16:40", "a", "b", "c")
 
     asked = weakref.ref(late)
-    end_turn(seen, "one", late)
+    end_turn(seen, asked_turn(seen, "one", late))
     del late
     assert seen.num_late == 1
     gate.set()
     seen.explainer.settle(30)
     assert asked() is not None
-    end_turn(seen, "two", lambda: body_at("10:16:41", "a"))
+    end_turn(seen, asked_turn(seen, "two", lambda: body_at("10:16:41", "a")))
     seen.explainer.settle(30)
     assert asked() is None
 
 
-def end_turn(seen: Observatory, turn_id: str, content: Callable[[], dict[str, Any]]) -> None:
+def asked_turn(seen: Observatory, turn_id: str, content: Callable[[], dict[str, Any]]) -> SubmitTurn:
     turn = SubmitTurn(turn_id=turn_id, token_ids=list(range(700)), sampling=SamplingParams(), owner="s")
     seen.asked(turn, "s", "", content)
+    return turn
+
+
+def end_turn(seen: Observatory, turn: SubmitTurn) -> None:
     seen.turn_started(turn)
     watch = TurnWatch(lambda: 1.0)
-    watch.absorb(final_output(turn_id))
+    watch.absorb(final_output(turn.turn_id))
     seen.turn_ended(turn, watch)
 
 

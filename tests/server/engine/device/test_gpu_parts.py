@@ -45,7 +45,7 @@ def test_a_step_that_does_not_fit_is_an_error_with_the_numbers() -> None:
 def test_weights_that_do_not_fit_are_an_error_with_the_numbers_and_a_remedy() -> None:
     device = FakeDevice(free=3 * GIB)
     told = pytest.raises(ConfigError, match=r"3\.00 GiB that were free of the GPU's 16\.00 GiB")
-    with told as error, weights_fit(device.memory, "engine.model"):
+    with told as error, weights_fit(device.memory(), "engine.model"):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 15.00 GiB")
     assert error.value.field == "engine.model"
     assert "smaller or a quantised model" in str(error.value.remedy)
