@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..workload.plan import Message, MessagesPrompt, SessionPlan, Turn
-from .source import UNUSABLE, BadLines, Unusable, files_of, json_lines, number_of, reason_of
+from .source import BadLines, Unusable, files_of, json_lines, number_of
 
 
 def sniff(first: object) -> bool:
@@ -28,10 +28,8 @@ def read(path: Path, bad: BadLines) -> list[SessionPlan]:
     sessions: list[SessionPlan] = []
     for file in files_of(path, (".jsonl",)):
         for number, row in json_lines(file, bad):
-            try:
+            with bad.leaving_out(file, number):
                 sessions.append(_session(row, f"{file.stem}-{number}"))
-            except UNUSABLE as error:
-                bad.found(file, number, reason_of(error))
     return sessions
 
 

@@ -15,7 +15,7 @@ import msgspec
 from ..workload.plan import Message, MessagesPrompt, SessionPlan, Turn
 from ..workload.text import estimated_tokens
 from .messages import answer_tokens, message_of
-from .source import UNUSABLE, BadLines, Unusable, files_of, json_lines, reason_of, seconds_of
+from .source import BadLines, Unusable, files_of, json_lines, seconds_of
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -43,10 +43,8 @@ def read(path: Path, bad: BadLines) -> list[SessionPlan]:
         for number, row in json_lines(file, bad):
             if row.get("type") not in ("user", "assistant") or row.get("isMeta"):
                 continue
-            try:
+            with bad.leaving_out(file, number):
                 sessions.setdefault(str(row.get("sessionId", file.stem)), []).append(_line(row))
-            except UNUSABLE as error:
-                bad.found(file, number, reason_of(error))
     return [_SessionReader(lines).session(name) for name, lines in sessions.items()]
 
 

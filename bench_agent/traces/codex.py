@@ -12,7 +12,7 @@ from typing import Any
 from ..workload.plan import Message, MessagesPrompt, SessionPlan, ToolCall, Turn
 from ..workload.text import estimated_tokens
 from .messages import answer_tokens, message_of, text_of
-from .source import UNUSABLE, BadLines, Unusable, files_of, json_lines, reason_of, seconds_of
+from .source import BadLines, Unusable, files_of, json_lines, seconds_of
 
 
 def sniff(first: object) -> bool:
@@ -26,10 +26,8 @@ def read(path: Path, bad: BadLines) -> list[SessionPlan]:
     for file in files_of(path, (".jsonl",)):
         reader = _RolloutReader(file.stem)
         for number, row in json_lines(file, bad):
-            try:
+            with bad.leaving_out(file, number):
                 reader.line(row)
-            except UNUSABLE as error:
-                bad.found(file, number, reason_of(error))
         plan = reader.session()
         if plan.turns:
             sessions.append(plan)

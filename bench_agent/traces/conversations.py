@@ -17,7 +17,6 @@ from ..workload.plan import Message, SessionPlan
 from .lineage import WholeRequest, turns_of
 from .messages import conversation_turns, message_of, tools_of
 from .source import (
-    UNUSABLE,
     BadLines,
     Unusable,
     files_of,
@@ -25,7 +24,6 @@ from .source import (
     json_document,
     json_lines,
     number_of,
-    reason_of,
 )
 
 
@@ -45,14 +43,12 @@ def read(path: Path, bad: BadLines) -> list[SessionPlan]:
     captured: dict[str, list[tuple[WholeRequest, tuple[dict[str, object], ...]]]] = {}
     for file in files_of(path, (".json", ".jsonl")):
         for number, row in _rows(file, bad):
-            try:
+            with bad.leaving_out(file, number):
                 if isinstance(row, dict) and ("request" in row or "body" in row):
                     name, request, tools = _captured(row, f"{file.stem}-{number}")
                     captured.setdefault(name, []).append((request, tools))
                 else:
                     sessions.append(_conversation(row, f"{file.stem}-{number}"))
-            except UNUSABLE as error:
-                bad.found(file, number, reason_of(error))
     for name, found in captured.items():
         requests = [request for request, _ in found]
         sessions.append(SessionPlan(session_id=name, turns=turns_of(requests), tools=found[0][1]))

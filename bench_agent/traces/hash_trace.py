@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ..workload.plan import BlocksPrompt, SessionPlan, Turn
-from .source import UNUSABLE, BadLines, Unusable, files_of, json_lines, number_of, reason_of
+from .source import BadLines, Unusable, files_of, json_lines, number_of
 
 BLOCK_TOKENS = 512
 
@@ -27,16 +27,13 @@ def read(path: Path, bad: BadLines) -> list[SessionPlan]:
     sessions: dict[str, SessionPlan] = {}
     for file in files_of(path, (".jsonl",)):
         for number, row in json_lines(file, bad):
-            try:
+            with bad.leaving_out(file, number):
                 turn, arrival = _turn(row)
-            except UNUSABLE as error:
-                bad.found(file, number, reason_of(error))
-                continue
-            name = str(row.get("session_id", f"{file.stem}-{number}"))
-            if name in sessions:
-                sessions[name] = _appended(sessions[name], turn, row)
-            else:
-                sessions[name] = SessionPlan(session_id=name, turns=(turn,), arrival_s=arrival)
+                name = str(row.get("session_id", f"{file.stem}-{number}"))
+                if name in sessions:
+                    sessions[name] = _appended(sessions[name], turn, row)
+                else:
+                    sessions[name] = SessionPlan(session_id=name, turns=(turn,), arrival_s=arrival)
     return list(sessions.values())
 
 

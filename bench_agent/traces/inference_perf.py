@@ -19,7 +19,7 @@ from ..workload.distributions import Distribution, Shape, fixed
 from ..workload.plan import MessagesPrompt, SessionPlan, TextPrompt, Turn
 from ..workload.synthetic import AgentShape, synthetic_workload
 from .messages import conversation_turns, message_of
-from .source import UNUSABLE, BadLines, Unusable, files_of, first_object, json_rows, number_of, reason_of
+from .source import BadLines, Unusable, files_of, first_object, json_rows, number_of
 
 _MOST_TOKENS = 200_000_000
 _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
@@ -44,10 +44,8 @@ def read(path: Path, bad: BadLines) -> list[SessionPlan]:
             sessions += _made_up(file, settings)
             continue
         for number, row in json_rows(file, bad):
-            try:
+            with bad.leaving_out(file, number):
                 sessions.append(_session(row, f"{file.stem}-{number}"))
-            except UNUSABLE as error:
-                bad.found(file, number, reason_of(error))
     return sessions
 
 

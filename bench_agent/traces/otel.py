@@ -15,7 +15,7 @@ import msgspec
 from ..workload.plan import Message, SessionPlan
 from .lineage import WholeRequest, turns_of
 from .messages import message_of, text_of, tools_of
-from .source import UNUSABLE, BadLines, Unusable, files_of, json_rows, number_of, reason_of, seconds_of
+from .source import BadLines, Unusable, files_of, json_rows, number_of, seconds_of
 
 _OUTPUT_COUNTS = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
 
@@ -36,11 +36,9 @@ def read(path: Path, bad: BadLines) -> list[SessionPlan]:
     found: dict[str, list[tuple[WholeRequest, tuple[dict[str, object], ...]]]] = {}
     for file in files_of(path, (".json", ".jsonl")):
         for number, row in json_rows(file, bad):
-            try:
+            with bad.leaving_out(file, number):
                 for span in _spans(row):
                     _take(span, found)
-            except UNUSABLE as error:
-                bad.found(file, number, reason_of(error))
     sessions = [_session(name, spans) for name, spans in found.items()]
     first = min((start for _, start in sessions), default=0.0)
     sessions.sort(key=lambda entry: entry[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,14 @@ class BadLines:
         if not self._skip:
             raise error
         self.skipped.append(f"{path.name}:{line}: {reason}")
+
+    @contextmanager
+    def leaving_out(self, path: Path, line: int) -> Iterator[None]:
+        """What is done inside is left out from where the line turns out not to be usable: see ``found``."""
+        try:
+            yield
+        except UNUSABLE as error:
+            self.found(path, line, reason_of(error))
 
 
 class Unusable(Exception):

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import TraceError
 from ..workload.plan import SessionPlan
 from .messages import conversation_turns, message_of
-from .source import UNUSABLE, BadLines, Unusable, files_of, json_document, number_of, reason_of
+from .source import BadLines, Unusable, files_of, json_document, number_of
 
 
 def sniff(first: object) -> bool:
@@ -25,13 +25,16 @@ def read(path: Path, bad: BadLines) -> list[SessionPlan]:
     """One session a file."""
     sessions: list[SessionPlan] = []
     for file in files_of(path, (".traj", ".traj.json")):
-        try:
-            sessions.append(_session(json_document(file), file.name.split(".")[0]))
-        except UNUSABLE as error:
-            bad.found(file, 1, reason_of(error))
-        except TraceError as error:
-            bad.found(file, error.line or 1, error.reason)
+        with bad.leaving_out(file, 1):
+            sessions.append(_session(_document(file), file.name.split(".")[0]))
     return sessions
+
+
+def _document(file: Path) -> Any:
+    try:
+        return json_document(file)
+    except TraceError as error:
+        raise Unusable(error.reason) from error
 
 
 def _session(document: Any, name: str) -> SessionPlan:

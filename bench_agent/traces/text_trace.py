@@ -11,7 +11,7 @@ from typing import Any
 
 from ..workload.plan import Message, SessionPlan, TextPrompt, Turn
 from ..workload.text import estimated_tokens
-from .source import UNUSABLE, BadLines, Unusable, files_of, json_lines, number_of, reason_of
+from .source import BadLines, Unusable, files_of, json_lines, number_of
 
 
 def sniff(first: object) -> bool:
@@ -24,12 +24,9 @@ def read(path: Path, bad: BadLines) -> list[SessionPlan]:
     requests: dict[str, list[tuple[float, str, str]]] = {}
     for file in files_of(path, (".jsonl",)):
         for number, row in json_lines(file, bad):
-            try:
+            with bad.leaving_out(file, number):
                 session, request = _request(row, file.stem)
-            except UNUSABLE as error:
-                bad.found(file, number, reason_of(error))
-                continue
-            requests.setdefault(session, []).append(request)
+                requests.setdefault(session, []).append(request)
     starts = {session: min(found)[0] for session, found in requests.items()}
     first = min(starts.values(), default=0.0)
     return [

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..workload.plan import BlocksPrompt, SessionPlan, Turn
-from .source import UNUSABLE, BadLines, Unusable, files_of, json_rows, number_of, reason_of
+from .source import BadLines, Unusable, files_of, json_rows, number_of
 
 BLOCK_TOKENS = 64
 
@@ -31,10 +31,8 @@ def read(path: Path, bad: BadLines) -> list[SessionPlan]:
     sessions: list[SessionPlan] = []
     for file in files_of(path, (".json", ".jsonl")):
         for number, row in json_rows(file, bad):
-            try:
+            with bad.leaving_out(file, number):
                 sessions.append(_ConversationReader(row, f"{file.stem}-{number}").session())
-            except UNUSABLE as error:
-                bad.found(file, number, reason_of(error))
     return sessions
 
 

@@ -55,10 +55,12 @@ class EngineCache:
             cost = CostModel(calibration, config.block_size, fingerprint.block_bytes)
             self.transfer = KVTransfer(parts.blocks, config.block_size, lower, cost, self._loaded)
         self.pool = BlockPool(kv_cache.num_blocks)
-        quota = config.tenant_kv_bytes // fingerprint.block_bytes if config.tenant_kv_bytes else None
+        block_bytes = fingerprint.block_bytes
+        quota = config.tenant_kv_bytes // block_bytes if config.tenant_kv_bytes else None
+        tenant_pins = config.tenant_pinned_bytes // block_bytes if config.tenant_pinned_bytes else None
         policy = ExpectedValue(self._bring_back_s)
         self.tree = RadixTree(self.pool, config.block_size, policy, self._on_evict, clock, quota)
-        self.ends = PathEnds(self.tree, clock, int(config.pin_budget * kv_cache.num_blocks))
+        self.ends = PathEnds(self.tree, clock, int(config.pin_budget * kv_cache.num_blocks), tenant_pins)
         self.prefixes = PrefixCache(self.pool, self.tree, BlockKeys(fingerprint), self.ends, self._stored)
         self.lookup = PathLookup(self.prefixes, self.transfer)
         self.files = PathFiles(self.prefixes, self.lookup, fingerprint, parts.blocks, self.transfer)
@@ -96,6 +98,7 @@ class EngineCache:
             pin_budget_blocks=self.ends.budget_blocks,
             pins=self.ends.num_pins,
             broken_pins=self.ends.num_broken_pins,
+            tenant_limited_pins=self.ends.num_over_tenant_budget,
             loaded_blocks={} if decisions is None else by_tier(decisions.loaded),
             recomputed_blocks={} if decisions is None else by_tier(decisions.recomputed),
             demoted_blocks={} if decisions is None else by_tier(decisions.demoted),

@@ -65,6 +65,9 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     pin_budget: Annotated[
         float, Meta(ge=0, le=1, description="share of the KV pool that hard pins may keep, together")
     ] = 0.5
+    tenant_pinned_bytes: Annotated[
+        int, Meta(ge=0, description="of the KV pool, what a tenant's hard pins may keep; 0: as much as all may")
+    ] = 0
     tenant_kv_bytes: Annotated[
         int, Meta(ge=0, description="of the KV pool, what a tenant may keep cached before its own goes first; 0: all")
     ] = 0

@@ -233,6 +233,7 @@ class CacheStats(msgspec.Struct, frozen=True, kw_only=True):
     pinned_blocks: int = 0
     pin_budget_blocks: int = 0
     broken_pins: int = 0
+    tenant_limited_pins: int = 0  # of which less was kept than asked, since their tenant had no room for more
     loaded_blocks: dict[str, int] = {}
     recomputed_blocks: dict[str, int] = {}
     demoted_blocks: dict[str, int] = {}

@@ -124,6 +124,9 @@ def _cache_families(cache: CacheStats) -> Iterator[Metric]:
         {"pinned": cache.pinned_blocks, "budget": cache.pin_budget_blocks},
     )
     yield CounterMetricFamily("sessile_broken_pins", "Pins that gave way to a turn", value=cache.broken_pins)
+    yield CounterMetricFamily(
+        "sessile_tenant_limited_pins", "Pins cut or refused by their tenant's limit", value=cache.tenant_limited_pins
+    )
     decided = CounterMetricFamily(
         "sessile_tier_decisions", "Blocks of lower tiers by what was decided", labels=["tier", "decision"]
     )

@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from ..store.files import make_durable
+
 _UNFINISHED = ".part"
 
 
@@ -35,10 +37,11 @@ class FileContents:
                 file.flush()
                 os.fsync(file.fileno())
             unfinished.rename(self.path(file_id))
+            make_durable(self._folder)
         except BaseException:
             unfinished.unlink(missing_ok=True)
+            self.path(file_id).unlink(missing_ok=True)
             raise
-        self._sync()
         return size
 
     def remove(self, file_ids: Iterable[str]) -> None:
@@ -47,18 +50,11 @@ class FileContents:
             self.path(file_id).unlink(missing_ok=True)
 
     def remove_all_but(self, file_ids: set[str]) -> int:
-        """Delete what no file has: left behind by a process that was killed. How many there were."""
+        """Delete what no file has: left behind by a process that was killed, or by a write that failed. How many."""
         strangers = [path for path in self._folder.iterdir() if path.name not in file_ids]
         for path in strangers:
             path.unlink()
         return len(strangers)
-
-    def _sync(self) -> None:
-        descriptor = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def is_whole(path: Path) -> bool:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-from sqlite_utils import Database
 
 from ..errors import CapacityError
+from ..store.files import synchronous
+from ..store.rows import first
 from .batch import Batch, FilePurpose, LineResult, StoredFile
 from .config import BatchesConfig
 from .errors import FileInUse, StorageFull, UnknownBatch, UnknownFile
@@ -32,8 +33,7 @@ class BatchDatabase:
         with self._errors():
             path.touch(mode=0o600)  # what is asked in batches is private
             connection = sqlite3.connect(path, check_same_thread=False, timeout=5.0)
-            self._database = Database(connection, execute_plugins=False)
-            self._database.execute("PRAGMA synchronous = FULL")
+            self._database = synchronous(connection)
 
     def prepare(self) -> None:
         """Check the file and bring the tables to this version."""
@@ -42,7 +42,7 @@ class BatchDatabase:
             if problems != ["ok"]:
                 raise damaged(self._path, "; ".join(problems))
             self._database.enable_wal()
-            migrate(self._database)
+            migrate(self._database, self._path)
 
     def close(self) -> None:
         with self._errors():
@@ -78,8 +78,7 @@ class BatchDatabase:
     def file(self, tenant: str, file_id: str) -> StoredFile:
         """A file of this tenant. Raises UnknownFile."""
         with self._errors():
-            found = self._database.table("files").rows_where("file_id = ? AND tenant = ?", [file_id, tenant])
-            row = next(found, None)
+            row = first(self._database.table("files").rows_where("file_id = ? AND tenant = ?", [file_id, tenant]))
         if row is None:
             raise UnknownFile(file_id)
         return self._opened(row, StoredFile)
@@ -126,14 +125,14 @@ class BatchDatabase:
                     remedy="send it again when one of them is over (--batches-max-unfinished)",
                     retry_after_s=_RETRY_FULL_S,
                 )
-            self._database.table("batches").insert(_batch_row(batch))
+            self._database.table("batches").insert(_row_of(batch))
         return batch
 
     def batch(self, tenant: str, batch_id: str) -> Batch:
         """A batch of this tenant. Raises UnknownBatch."""
         with self._errors():
-            found = self._batch(batch_id)
-        if found is None or found.tenant != tenant:
+            found = self._opened(self._batch_row(batch_id), Batch)
+        if found.tenant != tenant:
             raise UnknownBatch(batch_id)
         return found
 
@@ -146,7 +145,7 @@ class BatchDatabase:
         """The oldest batch of a tenant that is not over."""
         with self._errors():
             where = "tenant = ? AND NOT is_over"
-            row = next(self._database.table("batches").rows_where(where, [tenant], order_by="number", limit=1), None)
+            row = first(self._database.table("batches").rows_where(where, [tenant], order_by="number", limit=1))
             return None if row is None else self._opened(row, Batch)
 
     def readable_unfinished(self) -> list[Batch]:
@@ -167,20 +166,16 @@ class BatchDatabase:
             return self._change(batch_id, change)
 
     def _change(self, batch_id: str, change: BatchChange) -> Batch:
-        before = self._batch(batch_id)
-        if before is None:
-            raise UnknownBatch(batch_id)
-        after = change(before)
-        self._database.table("batches").insert(_batch_row(after) | {"number": self._number(batch_id)}, replace=True)
+        row = self._batch_row(batch_id)
+        after = change(self._opened(row, Batch))
+        self._database.table("batches").insert(_row_of(after) | {"number": row["number"]}, replace=True)
         return after
 
-    def _batch(self, batch_id: str) -> Batch | None:
-        row = next(self._database.table("batches").rows_where("batch_id = ?", [batch_id]), None)
-        return None if row is None else self._opened(row, Batch)
-
-    def _number(self, batch_id: str) -> int:
-        (number,) = self._database.execute("SELECT number FROM batches WHERE batch_id = ?", [batch_id]).fetchone()
-        return int(number)
+    def _batch_row(self, batch_id: str) -> dict[str, Any]:
+        row = first(self._database.table("batches").rows_where("batch_id = ?", [batch_id]))
+        if row is None:
+            raise UnknownBatch(batch_id)
+        return row
 
     # -- results ------------------------------------------------------------------------------------------------------
 
@@ -216,8 +211,8 @@ class BatchDatabase:
             found = self._database.execute("SELECT line FROM results WHERE batch_id = ?", [batch_id])
             return {row[0] for row in found}
 
-    def results(self, batch_id: str, *, succeeded: bool) -> Iterator[bytes]:
-        """The lines of the output file, or of the error file, in the order in which they ended."""
+    def results(self, batch_id: str, *, succeeded: bool) -> Generator[bytes, None, None]:
+        """The lines of the output file, or of the error file, in the order in which they ended; to be closed."""
         query = "SELECT line, body, checksum FROM results WHERE batch_id = ? AND succeeded = ? ORDER BY number"
         with self._errors():
             for line, body, checksum in self._database.execute(query, [batch_id, int(succeeded)]):
@@ -233,18 +228,12 @@ class BatchDatabase:
             self._database.table("results").delete_where("batch_id = ?", [batch_id])
             return self._change(batch_id, change)
 
-    def prune(self, now: float, ttl_s: float) -> list[str]:
-        """Forget files whose time is over, unless a batch reads them, and batches that ended ``ttl_s`` ago.
-
-        Returns the ids of the files.
-        """
+    def prune(self, now: float, ttl_s: float) -> None:
+        """Forget files whose time is over, unless a batch reads them, and batches that ended ``ttl_s`` ago."""
         with self._transaction():
             reading = "SELECT input_file_id FROM batches WHERE NOT is_over"
-            where = f"expires_at <= ? AND file_id NOT IN ({reading})"
-            gone = [row["file_id"] for row in self._database.table("files").rows_where(where, [now])]
-            self._database.table("files").delete_where(where, [now])
+            self._database.table("files").delete_where(f"expires_at <= ? AND file_id NOT IN ({reading})", [now])
             self._database.table("batches").delete_where("is_over AND over_at <= ?", [now - ttl_s])
-            return gone
 
     # -- rows ---------------------------------------------------------------------------------------------------------
 
@@ -262,7 +251,7 @@ class BatchDatabase:
         id_column = "file_id" if table == "files" else "batch_id"
         if after is not None:
             clause = f"{id_column} = ? AND tenant = ?"
-            row = next(self._database.table(table).rows_where(clause, [after, values[0]]), None)
+            row = first(self._database.table(table).rows_where(clause, [after, values[0]]))
             if row is None:
                 raise UnknownFile(after, "after") if table == "files" else UnknownBatch(after)
             where.append("number < ?" if newest_first else "number > ?")
@@ -289,7 +278,7 @@ def _is_intact(row: dict[str, Any]) -> bool:
     return bool(zlib.crc32(row["value"]) == row["checksum"])
 
 
-def _batch_row(batch: Batch) -> dict[str, Any]:
+def _row_of(batch: Batch) -> dict[str, Any]:
     return {
         "batch_id": batch.batch_id,
         "tenant": batch.tenant,

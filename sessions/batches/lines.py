@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -57,39 +58,50 @@ class BatchInput:
         problems: list[LineProblem] = []
         first_lines: dict[str, int] = {}
         count = 0
-        for number, text in self._texts():
-            count += 1
-            if count > max_lines:
-                message = f"the file has more than {max_lines} requests (--batches-max-lines)"
-                return count, (LineProblem(code="too_many_lines", message=message, line=number),)
-            try:
-                line = self._read(number, text)
-                first = first_lines.setdefault(line.custom_id, number)
-                if first != number:
-                    raise _BadLine(
-                        "duplicate_custom_id", f"custom_id {line.custom_id!r} is that of line {first}", "custom_id"
-                    )
-            except _BadLine as bad:
-                problems.append(LineProblem(code=bad.code, message=bad.message, line=number, param=bad.param))
-                if len(problems) == MOST_PROBLEMS:
-                    break
+        with closing(self._texts()) as texts:
+            for number, text in texts:
+                count += 1
+                if count > max_lines:
+                    message = f"the file has more than {max_lines} requests (--batches-max-lines)"
+                    return count, (LineProblem(code="too_many_lines", message=message, line=number),)
+                try:
+                    line = self._read(number, text)
+                    first = first_lines.setdefault(line.custom_id, number)
+                    if first != number:
+                        raise _BadLine(
+                            "duplicate_custom_id", f"custom_id {line.custom_id!r} is that of line {first}", "custom_id"
+                        )
+                except _BadLine as bad:
+                    problems.append(LineProblem(code=bad.code, message=bad.message, line=number, param=bad.param))
+                    if len(problems) == MOST_PROBLEMS:
+                        break
         if not count:
             problems.append(LineProblem(code="empty_file", message="the file has no requests"))
         return count, tuple(problems)
 
-    def lines(self, but: set[int]) -> Iterator[BatchLine]:
-        """The requests of a file that was checked, but those of the lines ``but``. Raises OSError, StoreError."""
-        for number, text in self._texts():
-            if number in but:
-                continue
-            try:
-                yield self._read(number, text)
-            except _BadLine as bad:
-                raise StoreError(
-                    f"line {number} of {self._path} is not what it was: {bad.message}", remedy="restore the file"
-                ) from bad
+    def lines(self, but: set[int]) -> Generator[BatchLine, None, None]:
+        """The requests of a file that was checked, but those of the lines ``but``; closing it closes the file.
 
-    def _texts(self) -> Iterator[tuple[int, bytes]]:
+        Raises:
+            StoreError: the file cannot be read, or is not what it was.
+        """
+        try:
+            with closing(self._texts()) as texts:
+                for number, text in texts:
+                    if number not in but:
+                        yield self._checked(number, text)
+        except OSError as error:
+            raise StoreError(f"the input of a batch cannot be read: {error.strerror}") from error
+
+    def _checked(self, number: int, text: bytes) -> BatchLine:
+        try:
+            return self._read(number, text)
+        except _BadLine as bad:
+            raise StoreError(
+                f"line {number} of {self._path} is not what it was: {bad.message}", remedy="restore the file"
+            ) from bad
+
+    def _texts(self) -> Generator[tuple[int, bytes], None, None]:
         with self._path.open("rb") as file:
             number = 0
             while text := file.readline(self._max_line_bytes + 2):

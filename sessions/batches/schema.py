@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from sqlite_utils import Database, Migrations
+from functools import partial
+from pathlib import Path
 
-from ..errors import StoreError
+from sqlite_utils import Database
+
+from ..store.migrations import apply_steps
+from .failures import damaged
 
 
 def _m001_files_and_batches(database: Database) -> None:
@@ -40,20 +44,10 @@ _STEPS = (("m001_files_and_batches", _m001_files_and_batches),)
 SCHEMA_VERSION = len(_STEPS)
 
 
-def migrate(database: Database) -> None:
-    """Bring the tables to this version, each step in a transaction of its own.
+def migrate(database: Database, path: Path) -> None:
+    """Bring the tables of the file at ``path`` to this version, each step in a transaction of its own.
 
     Raises:
-        StoreError: the file was written by a newer version.
+        StoreError: the file was written by a newer version, or is damaged.
     """
-    migrations = Migrations("sessile.batches")
-    for name, step in _STEPS:
-        migrations(name=name)(step)
-    known = {name for name, _ in _STEPS}
-    unknown = [migration.name for migration in migrations.applied(database) if migration.name not in known]
-    if unknown:
-        raise StoreError(
-            f"the batch store was written by a newer version of Sessile (it has {unknown[-1]!r})",
-            remedy="run that version or a later one, or use another data folder",
-        )
-    migrations.apply(database)
+    apply_steps(database, "sessile.batches", _STEPS, "the batch store", partial(damaged, path))

@@ -93,7 +93,8 @@ class Batches:
             created_at=now,
             expires_at=now + (self.config.ttl_s if keep_s is None else min(keep_s, self.config.ttl_s)),
         )
-        return await self._store.add_file(file, pieces)
+        await self._store.add_file(file, pieces)
+        return file
 
     async def file(self, tenant: str, file_id: str) -> StoredFile:
         """A file of this tenant. Raises UnknownFile."""

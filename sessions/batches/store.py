@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -39,25 +40,28 @@ class BatchStore:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sessile-batch-store")
         try:
             self._database.prepare()
-            with batch_store_errors(self._path):
-                self._contents.remove_all_but(self._database.all_file_ids())
+            self._remove_strangers()
             self._tally = BatchTally(self._database.readable_unfinished())
         except BaseException:
             self._thread.shutdown()
             self._database.close()
             raise
 
-    async def add_file(self, file: StoredFile, pieces: Iterable[bytes]) -> StoredFile:
-        """Keep an uploaded file; the answer has its size. Raises StorageFull if the tenant may keep no more."""
+    async def add_file(self, file: StoredFile, pieces: Iterable[bytes]) -> None:
+        """Keep an uploaded file, whose content is ``pieces``. Raises StorageFull if the tenant may keep no more."""
 
-        def add() -> StoredFile:
+        def add() -> None:
             self._database.require_room(file.tenant, file.num_bytes, self._config)
             with batch_store_errors(self._path):
                 self._contents.write(file.file_id, pieces)
-            self._database.add_file(file, self._config)
-            return file
+            try:
+                self._database.add_file(file, self._config)
+            except BaseException:
+                with suppress(OSError):
+                    self._contents.remove([file.file_id])
+                raise
 
-        return await self._do(add)
+        await self._do(add)
 
     async def file(self, tenant: str, file_id: str) -> StoredFile:
         """A file of this tenant. Raises UnknownFile."""
@@ -125,6 +129,7 @@ class BatchStore:
         return await self._do(lambda: self._finish(batch, now))
 
     def _finish(self, batch: Batch, now: float) -> Batch:
+        self._remove_strangers()  # left by an attempt that failed
         output = self._written(batch, "output", now, succeeded=True)
         errors = self._written(batch, "errors", now, succeeded=False)
 
@@ -140,13 +145,13 @@ class BatchStore:
         return self._tally.note(self._database.finish(batch.batch_id, files, ended))
 
     def _written(self, batch: Batch, name: str, now: float, *, succeeded: bool) -> StoredFile | None:
-        lines = iter(self._database.results(batch.batch_id, succeeded=succeeded))
-        first = next(lines, None)
-        if first is None:
-            return None
         file_id = new_file_id()
-        with batch_store_errors(self._path):
-            size = self._contents.write(file_id, _lines(first, lines))
+        with closing(self._database.results(batch.batch_id, succeeded=succeeded)) as lines:
+            first = next(lines, None)
+            if first is None:
+                return None
+            with batch_store_errors(self._path):
+                size = self._contents.write(file_id, _lines(first, lines))
         return StoredFile(
             file_id=file_id,
             tenant=batch.tenant,
@@ -161,15 +166,20 @@ class BatchStore:
         """Delete files and batches whose time is over."""
 
         def prune() -> None:
-            gone = self._database.prune(now, self._config.ttl_s)
-            with batch_store_errors(self._path):
-                self._contents.remove(gone)
+            self._database.prune(now, self._config.ttl_s)
+            self._remove_strangers()
 
         await self._do(prune)
 
     def counts(self) -> BatchCounts:
         """How many batches there are and how far they have come; waits for nothing."""
         return self._tally.counts()
+
+    def _remove_strangers(self) -> None:
+        """Delete the contents that no file has: of uploads and ends of batches that failed, or were killed."""
+        known = self._database.all_file_ids()
+        with batch_store_errors(self._path):
+            self._contents.remove_all_but(known)
 
     def close(self) -> None:
         """Finish what was asked, and close the database."""

@@ -6,13 +6,16 @@ What a line gave is on disk before it counts. A process that was killed goes on 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import closing
 from typing import Protocol
 
 import msgspec
 
 from ..errors import CapacityError, Draining, EngineError, SessileError, StoreError
+from ..store.threads import in_thread
 from .answers import error_line, response_line
 from .batch import Batch, BatchStatus, BatchUsage, LineResult
 from .lines import BatchInput, BatchLine
@@ -158,9 +161,12 @@ class BatchWorker:
         while True:
             left = max(0.0, batch.expires_at - self._clock())
             heard = asyncio.ensure_future(news.wait())
-            await asyncio.wait((lines, heard), timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            told = heard.done()
-            heard.cancel()
+            try:
+                await asyncio.wait((lines, heard), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                told = heard.done()
+            finally:
+                heard.cancel()
+                await asyncio.wait((heard,))
             if told:
                 news.clear()
                 current = await self._store.batch(batch.tenant, batch.batch_id)
@@ -171,11 +177,11 @@ class BatchWorker:
 
     async def _all_lines(self, batch: Batch, done: set[int]) -> None:
         window = asyncio.Semaphore(self._concurrency)
-        left = self._open_input(batch).lines(done)
-        async with asyncio.TaskGroup() as running:
-            while (line := await _next(left)) is not None:
-                await window.acquire()
-                running.create_task(self._line(batch, line)).add_done_callback(lambda _: window.release())
+        with closing(self._open_input(batch).lines(done)) as left:
+            async with asyncio.TaskGroup() as running:
+                while (line := await in_thread(lambda: next(left, None))) is not None:
+                    await window.acquire()
+                    running.create_task(self._line(batch, line)).add_done_callback(lambda _: window.release())
 
     async def _line(self, batch: Batch, line: BatchLine) -> None:
         answer = await self._answer(batch, line)
@@ -207,18 +213,18 @@ class BatchWorker:
     async def _give_up(self, batch: Batch) -> None:
         """Say of each line that has not ended that its time is over."""
         done = await self._store.lines_with_results(batch.batch_id)
-        left = self._open_input(batch).lines(done)
-        while some := await asyncio.to_thread(lambda: [line for line, _ in zip(left, range(_AT_ONCE), strict=False)]):
-            message = "the request was not run before the batch's completion window closed"
-            results = [
-                LineResult(
-                    line=line.number,
-                    succeeded=False,
-                    body=error_line(line.custom_id, "batch_expired", message),
-                )
-                for line in some
-            ]
-            await self._store.record(batch.batch_id, results)
+        message = "the request was not run before the batch's completion window closed"
+        with closing(self._open_input(batch).lines(done)) as left:
+            while some := await in_thread(lambda: list(itertools.islice(left, _AT_ONCE))):
+                results = [
+                    LineResult(
+                        line=line.number,
+                        succeeded=False,
+                        body=error_line(line.custom_id, "batch_expired", message),
+                    )
+                    for line in some
+                ]
+                await self._store.record(batch.batch_id, results)
 
 
 class _Lane:
@@ -227,13 +233,6 @@ class _Lane:
     def __init__(self) -> None:
         self.news = asyncio.Event()
         self.task: asyncio.Future[None] | None = None
-
-
-async def _next(lines: Iterator[BatchLine]) -> BatchLine | None:
-    try:
-        return await asyncio.to_thread(next, lines, None)
-    except OSError as error:
-        raise StoreError(f"the input of a batch cannot be read: {error.strerror}") from error
 
 
 def _finalizing(current: Batch, ending: BatchStatus, now: float) -> Batch:

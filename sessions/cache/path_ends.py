@@ -50,18 +50,27 @@ class Kept:
 
 
 class PathEnds:
-    """Alone owns who wants what to be kept. ``budget_blocks``: how many blocks hard pins may keep together."""
+    """Alone owns who wants what to be kept. ``budget_blocks``: how many blocks hard pins may keep together;
+    ``tenant_budget_blocks``: those of one tenant, a salt (None: as many as there are)."""
 
-    def __init__(self, tree: RadixTree, clock: Callable[[], float], budget_blocks: int) -> None:
+    def __init__(
+        self,
+        tree: RadixTree,
+        clock: Callable[[], float],
+        budget_blocks: int,
+        tenant_budget_blocks: int | None = None,
+    ) -> None:
         self._tree = tree
         self._clock = clock
         self.budget_blocks = budget_blocks
+        self._tenant_budget = budget_blocks if tenant_budget_blocks is None else tenant_budget_blocks
         self._ends: dict[str, PathEnd] = {}
         self._expiries: list[tuple[float, int, str]] = []  # when, in which order, whose
         self._pinned: dict[str, PathEnd] = {}  # those with hard pins, the earliest first
         self._order = itertools.count()
         self._broken: list[str] = []
         self.num_broken_pins = 0  # since the start
+        self.num_over_tenant_budget = 0  # wishes since the start of which not all fitted their tenant's budget
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -178,10 +187,27 @@ class PathEnds:
             return Kept(Verdict.CLIPPED if clipped else Verdict.ACCEPTED, cached, tokens, there if clipped else "")
         pinned = 0 if end.pin is None else end.pin.num_blocks
         if pinned < cached:
-            used = self._tree.num_pinned_blocks
-            reason = f"the budget of hard pins is {self.budget_blocks} blocks, of which {used} are used"
-            return Kept(Verdict.CLIPPED if pinned else Verdict.REJECTED, pinned, tokens, reason)
+            self.num_over_tenant_budget += self._is_tenants_fault(match.salt)
+            return Kept(Verdict.CLIPPED if pinned else Verdict.REJECTED, pinned, tokens, self._no_room(match.salt))
         return Kept(Verdict.CLIPPED if missing else Verdict.ACCEPTED, pinned, tokens, there if missing else "")
+
+    def _room(self, salt: str) -> int:
+        """How many blocks more hard pins of a tenant may keep."""
+        of_tenant = self._tenant_budget - self._tree.num_pinned_blocks_of(salt)
+        return min(of_tenant, self.budget_blocks - self._tree.num_pinned_blocks)
+
+    def _no_room(self, salt: str) -> str:
+        """Why a hard pin of a tenant got less than all."""
+        if self._is_tenants_fault(salt):
+            used = self._tree.num_pinned_blocks_of(salt)
+            return f"the budget of a tenant's hard pins is {self._tenant_budget} blocks, of which {used} are used"
+        used = self._tree.num_pinned_blocks
+        return f"the budget of hard pins is {self.budget_blocks} blocks, of which {used} are used"
+
+    def _is_tenants_fault(self, salt: str) -> bool:
+        """Whether it is the tenant's own budget that has less room than that of all."""
+        of_tenant = self._tenant_budget - self._tree.num_pinned_blocks_of(salt)
+        return of_tenant < self.budget_blocks - self._tree.num_pinned_blocks
 
     def _note_expiry(self, end: PathEnd) -> None:
         heapq.heappush(self._expiries, (end.keeping.ends_at, next(self._order), end.owner))
@@ -202,7 +228,7 @@ class PathEnds:
             return
         retention = end.keeping.retention
         if retention is not None and retention.hard and end.keeping.ends_at > self._clock():
-            end.pin = self._tree.pin(node, self.budget_blocks)
+            end.pin = self._tree.pin(node, self._room(node.salt))
             if end.pin is not None:
                 self._pinned[end.owner] = end
         self._tree.set_end(node, end)

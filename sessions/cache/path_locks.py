@@ -22,6 +22,7 @@ class PathLocks:
         self._clock = clock
         self.num_evictable_blocks = 0  # blocks of edges without locks
         self.num_pinned_blocks = 0  # blocks kept by pins
+        self._pinned_of: dict[str, int] = {}  # of these, each tenant's; a tenant is a salt
 
     def lock(self, node: Node) -> PathLock:
         """Keep the path to the end of ``node``."""
@@ -67,11 +68,15 @@ class PathLocks:
                 return at
             at = at.parent
 
+    def num_pinned_blocks_of(self, salt: str) -> int:
+        """Blocks of a tenant's that are kept by pins."""
+        return self._pinned_of.get(salt, 0)
+
     def pin(self, node: Node, num_blocks: int) -> Pin:
         """Keep the path to the end of ``node``, of ``num_blocks``, for a pin."""
         self.lock(node)
         for at in up(node):
-            self.num_pinned_blocks += 0 if at.pin_count else len(at.blocks)
+            self._count_pinned(at.salt, 0 if at.pin_count else len(at.blocks))
             at.pin_count += 1
         return Pin(node, num_blocks=num_blocks)
 
@@ -79,12 +84,20 @@ class PathLocks:
         """End ``pin``; returns the root of its path."""
         for at in up(pin.node):
             at.pin_count -= 1
-            self.num_pinned_blocks -= 0 if at.pin_count else len(at.blocks)
+            self._count_pinned(at.salt, 0 if at.pin_count else -len(at.blocks))
         return self.unlock(pin)
 
     def added(self, num_blocks: int) -> None:
         """An edge that nobody locks has so many blocks more; below 0: fewer."""
         self.num_evictable_blocks += num_blocks
+
+    def _count_pinned(self, salt: str, change: int) -> None:
+        self.num_pinned_blocks += change
+        count = self._pinned_of.get(salt, 0) + change
+        if count:
+            self._pinned_of[salt] = count
+        else:
+            self._pinned_of.pop(salt, None)
 
     def _lock_edge(self, node: Node, now: float) -> None:
         if node.lock_count == 0:

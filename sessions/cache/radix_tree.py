@@ -75,6 +75,10 @@ class RadixTree:
         """Blocks kept by pins."""
         return self._locks.num_pinned_blocks
 
+    def num_pinned_blocks_of(self, salt: str) -> int:
+        """Of these, a tenant's."""
+        return self._locks.num_pinned_blocks_of(salt)
+
     # -- matching -------------------------------------------------------------------------------------------------
 
     def match(self, salt: str, key: bytes) -> Match:
@@ -140,13 +144,12 @@ class RadixTree:
         """Give up ``lock``; its blocks become evictable where nobody else holds them."""
         self._drop_if_empty(self._locks.unlock(lock))
 
-    def pin(self, node: Node, most_blocks: int) -> Pin | None:
-        """Keep the blocks from the root to the end of ``node`` cached, or as many leading ones as do not bring the
-        blocks of all pins above ``most_blocks``; None if that is none. Splits an edge, if need be."""
+    def pin(self, node: Node, room: int) -> Pin | None:
+        """Keep the blocks from the root to the end of ``node`` cached, or as many leading ones as have at most ``room``
+        blocks that no pin keeps yet; None if that is none. Splits an edge, if need be."""
         path = [node]
         while path[-1].parent is not None:
             path.append(path[-1].parent)
-        room = most_blocks - self._locks.num_pinned_blocks
         end = path.pop()  # the root
         for at in reversed(path):
             wanted = 0 if at.pin_count else len(at.blocks)
@@ -438,7 +441,10 @@ class RadixTree:
         counts = {
             "held": (counted.held, self.num_blocks),
             "evictable": (counted.evictable, self.num_evictable_blocks),
-            "pinned": (counted.pinned, self.num_pinned_blocks),
+            "pinned": (sum(counted.pinned.values()), self.num_pinned_blocks),
+        }
+        counts |= {
+            f"of {salt!r} pinned": (found, self.num_pinned_blocks_of(salt)) for salt, found in counted.pinned.items()
         }
         for what, (found, known) in counts.items():
             assert found == known, f"{found} blocks are {what}, {known} counted"

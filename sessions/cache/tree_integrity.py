@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable
 
 from .block_pool import BlockPool
@@ -16,7 +17,7 @@ class Counted:
 
     held: int = 0  # blocks
     evictable: int = 0  # of these, those of edges without locks
-    pinned: int = 0  # of these, those of edges with pins
+    pinned: Counter[str] = dataclasses.field(default_factory=Counter)  # of these, those of edges with pins, by salt
     leaves: set[Node] = dataclasses.field(default_factory=set)  # without locks
 
 
@@ -31,7 +32,7 @@ def count_nodes(roots: Iterable[Node], block_size: int, pool: BlockPool) -> Coun
         node = stack.pop()
         counted.held += len(node.blocks)
         counted.evictable += 0 if node.lock_count else len(node.blocks)
-        counted.pinned += len(node.blocks) if node.pin_count else 0
+        counted.pinned[node.salt] += len(node.blocks) if node.pin_count else 0
         _check_node(node, block_size)
         assert all(pool.refcount(block) >= 1 for block in node.blocks)
         if node.parent is not None and node.is_leaf and node.lock_count == 0:

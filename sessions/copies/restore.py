@@ -14,6 +14,7 @@ from ..batches.store import DATABASE_NAME as BATCHES
 from ..batches.store import FOLDER_NAME as FILES
 from ..errors import StoreError
 from ..store.files import DATABASE_NAME as SESSIONS
+from ..store.files import make_durable
 from ..store.lock import DataFolderLock
 from .batches import take_contents
 from .copies import DataCopies
@@ -74,12 +75,13 @@ def _put_back(part: Part, source: Path, folder: Path, aside: Path) -> None:
             (folder / moved).rename(aside / moved)
     if part is Part.BATCHES:
         take_contents(source, folder, sizes_of_files(source / name))
+        make_durable(folder / FILES)
     fresh = folder / f"{name}.new"
     shutil.copyfile(source / name, fresh)
     os.chmod(fresh, 0o600)
-    with fresh.open("rb") as file:
-        os.fsync(file.fileno())
+    make_durable(fresh)
     fresh.rename(folder / name)
+    make_durable(folder)
 
 
 def _newest_sound(copies: DataCopies, parts: Sequence[Part]) -> Path:

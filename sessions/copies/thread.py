@@ -27,11 +27,11 @@ class CopyThread:
         wait_s = FIRST_LOOK_S
         while not self._leaving.wait(wait_s):
             wait_s = LOOK_EVERY_S
-            if self._copies.is_due():
-                try:
+            try:
+                if self._copies.is_due():
                     logger.debug("copied the data to %s", self._copies.make())
-                except StoreError as error:
-                    logger.warning("%s", error)
+            except (StoreError, OSError) as error:
+                logger.warning("%s", error)
 
     def close(self) -> None:
         """Let a copy in the making end."""

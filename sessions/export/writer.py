@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import msgspec
@@ -28,8 +28,9 @@ class FileWriter:
         """One entry of the log."""
         return self._frame(FrameKind.ENTRY, msgspec.msgpack.encode(entry))
 
-    def kv(self, path: Path) -> Iterator[bytes]:
-        """The engine's file. Raises OSError where it cannot be read."""
+    def kv(self, path: Path) -> Generator[bytes, None, None]:
+        """The engine's file, which is open until the end, or until this is closed. Raises OSError where it cannot be
+        read."""
         with path.open("rb") as file:
             while piece := file.read(KV_PIECE):
                 yield self._frame(FrameKind.KV, piece)

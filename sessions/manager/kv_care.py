@@ -64,6 +64,7 @@ class KvCare:
         self._waits: OrderedDict[str, _Wait] = OrderedDict()
         self._told: dict[str, EngineReady] = {}  # whose retention an engine knows, and which engine
         self._last: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()  # these, and those that they wait for
 
     # -- as turns come and go -------------------------------------------------------------------------------------
 
@@ -181,7 +182,7 @@ class KvCare:
         await self.idle.aclose()
         with contextlib.suppress(SessileError):  # a store that fails has said so to the turns
             await self._keep_latencies()
-        tasks = set(self._last.values())
+        tasks = set(self._tasks)
         for task in tasks:
             task.cancel()
         if tasks:
@@ -208,9 +209,11 @@ class KvCare:
 
         task = asyncio.get_running_loop().create_task(in_turn())
         self._last[session_id] = task
+        self._tasks.add(task)
         task.add_done_callback(lambda done: self._forget(session_id, done))
 
     def _forget(self, session_id: str, done: asyncio.Task[None]) -> None:
+        self._tasks.discard(done)
         if self._last.get(session_id) is done:
             del self._last[session_id]
 

@@ -8,6 +8,7 @@ token behind the first difference would be computed again. Here the tokens are f
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from array import array
 from collections import OrderedDict
@@ -36,15 +37,19 @@ class ConversationKeys:
 
     def of(self, messages: Sequence[Message]) -> list[Key]:
         """One key for each message."""
-        key, keys = self._root, []
-        for message in messages:
-            key = self.after(key, message)
-            keys.append(key)
-        return keys
+        return self.along([canonical(message) for message in messages])
+
+    def along(self, said: Sequence[bytes]) -> list[Key]:
+        """As ``of``, for messages as ``canonical`` writes them."""
+        return list(itertools.accumulate(said, _after, initial=self._root))[1:]
 
     def after(self, key: Key, message: Message) -> Key:
         """The key of a conversation that goes on with ``message``."""
-        return hashlib.blake2b(key + _canonical(message), digest_size=16).digest()
+        return _after(key, canonical(message))
+
+
+def _after(key: Key, said: bytes) -> Key:
+    return hashlib.blake2b(key + said, digest_size=16).digest()
 
 
 def client_key(key: Key, client: str) -> Key:
@@ -58,7 +63,8 @@ def place_key(place: Place) -> Key:
     return b"%d.%d" % (place.head.entry_id, place.head.used)
 
 
-def _canonical(message: Message) -> bytes:
+def canonical(message: Message) -> bytes:
+    """What a message says, the same for all that say the same; see ``ConversationKeys``."""
     content = message.content.strip() if message.role is Role.ASSISTANT else message.content
     calls = [(call.name, _canonical_arguments(call.arguments)) for call in message.tool_calls]
     return msgspec.json.encode([message.role, content, calls, message.tool_call_id, message.name])

@@ -145,7 +145,7 @@ class SessionTurns:
         answer = answers.turn_answer(result, finished)
         accounted = msgspec.structs.replace(output, account=account_of(finished, after.updated_at))
         expected = session.keeping.expected_output
-        key = grown_key(session, log, entries)
+        key = await self._turns.tokenise(partial(grown_key, session, log, entries))
         change = Change(
             session=after,
             base_version=session.version,

@@ -8,6 +8,7 @@ import logging
 import secrets
 import shutil
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -21,6 +22,7 @@ from ..keeping import Keeping, PersistencePolicy
 from ..session import START, EntryKind, LogPart, Place, Session, SessionLog, SessionState
 from ..store import Change, SessionStore
 from ..store.rows import encode_token_ids
+from ..store.threads import in_thread
 from . import answers, validation
 from .kv_care import lifetime_under
 from .ports import Clock, EngineCache
@@ -78,13 +80,9 @@ class SessionTransfer:
             for part in log.parts:
                 yield writer.entry(_exported(part))
             if kv_tokens:
-                pieces = writer.kv(kv)
-                while True:
-                    with _disk_errors(kv):
-                        piece = await asyncio.to_thread(next, pieces, None)
-                    if piece is None:
-                        break
-                    yield piece
+                with contextlib.closing(writer.kv(kv)) as pieces:
+                    while (piece := await in_thread(lambda: _next(pieces, kv))) is not None:
+                        yield piece
             yield writer.end(key)
 
     async def import_(self, request: ImportSession, pieces: AsyncIterator[bytes]) -> Imported:
@@ -103,7 +101,7 @@ class SessionTransfer:
             with contextlib.closing(_KvFile(kv)) as sink:
                 assembler = FileAssembler(key, sink, lambda header: self._check(header, request.tenant, engine))
                 async for piece in pieces:
-                    await asyncio.to_thread(assembler.feed, piece)
+                    await in_thread(partial(assembler.feed, piece))
             exported = assembler.session()
             _require_tokens(exported, engine)
             request = msgspec.structs.replace(request, file_digest=exported.digest)
@@ -215,6 +213,11 @@ def _disk_errors(path: Path) -> Iterator[None]:
         raise StoreError(
             f"{path} cannot be used: {error.strerror}", remedy="make room on the disk, or make the folder writable"
         ) from error
+
+
+def _next(pieces: Iterator[bytes], path: Path) -> bytes | None:
+    with _disk_errors(path):
+        return next(pieces, None)
 
 
 def _size_of(path: Path) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from .change import Change, DuplicateRequest, KeepingChange
 from .conversations import StoredConversation, StoredResponse
-from .database import Change, DuplicateRequest, KeepingChange
 from .rows import StoredAnswer
 from .store import SessionStore
 from .tool_latencies import StoredLatency

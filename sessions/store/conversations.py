@@ -11,7 +11,7 @@ import msgspec
 from sqlite_utils import Database
 
 from ..session import Head, Place
-from .rows import Row, opened, sealed
+from .rows import Row, first, opened, sealed
 
 _KEYS_AT_ONCE = 500
 
@@ -88,7 +88,7 @@ def write_client(database: Database, session_id: str, tenant: str, client: str) 
 
 def client_of(database: Database, session_id: str) -> str:
     """The client that a session was made for; empty if it did not name itself."""
-    found = next(database.table("session_clients").rows_where("session_id = ?", [session_id]), None)
+    found = first(database.table("session_clients").rows_where("session_id = ?", [session_id]))
     return "" if found is None else str(opened(found, f"the client of session {session_id}")["client"])
 
 
@@ -98,7 +98,8 @@ def latest_of_client(database: Database, tenant: str, client: str) -> str | None
         SELECT session_clients.session_id FROM session_clients JOIN sessions USING (session_id)
         WHERE session_clients.tenant = ? AND client = ? ORDER BY sessions.updated_at DESC LIMIT 1
     """
-    return next((str(row["session_id"]) for row in database.query(query, [tenant, client])), None)
+    found = first(database.query(query, [tenant, client]))
+    return None if found is None else str(found["session_id"])
 
 
 def write_conversation(database: Database, conversation: StoredConversation) -> None:
@@ -133,7 +134,7 @@ def write_response(database: Database, response: StoredResponse) -> None:
 def find_response(database: Database, tenant: str, response_id: str) -> StoredResponse | None:
     """A response of this tenant."""
     where = "tenant = ? AND response_id = ?"
-    found = next(database.table("responses").rows_where(where, [tenant, response_id]), None)
+    found = first(database.table("responses").rows_where(where, [tenant, response_id]))
     return None if found is None else StoredResponse(**_with_place(opened(found, f"response {response_id}")))
 
 
@@ -149,7 +150,7 @@ def prune(database: Database, before: float, now: float) -> None:
     database.table("conversations").delete_where("used_at < ?", [before])
     database.table("responses").delete_where("expires_at < ?", [now])
     for session_id in list(_unused_sessions(database, before)):
-        for table in ("keepings", "sessions", "inferred_sessions"):
+        for table in ("keepings", "sessions", "session_clients", "inferred_sessions"):
             database.table(table).delete_where("session_id = ?", [session_id])
         database.table("answers").delete_where("scope = ?", [session_id])
 

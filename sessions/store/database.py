@@ -9,15 +9,15 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
-from sqlite_utils import Database
 
 from ..errors import CapacityError, StoreError, StoreUnavailable
 from ..keeping import NOTHING_SAID, Keeping
-from ..session import Head, LogPart, NewEntry, Place, Session, SessionLog, SessionState, tokens_in, turns_in
-from . import conversations, rows, tool_latencies
+from ..session import Head, LogPart, Place, Session, SessionLog, SessionState, tokens_in, turns_in
+from . import conversations, log_rows, rows, tool_latencies
+from .change import Change, DuplicateRequest, KeepingChange
 from .conversations import StoredConversation, StoredResponse
 from .failures import found_damage, store_errors
-from .files import OpenFiles
+from .files import OpenFiles, synchronous
 from .health import StoreHealth
 from .rows import StoredAnswer, damaged
 from .schema import SCHEMA_VERSION, migrate
@@ -28,19 +28,6 @@ from .tool_latencies import StoredLatency
 _FULL_CHECK_BYTES = 64 * 2**20
 
 logger = logging.getLogger(__name__)
-
-# From the head to the first entry. Ids fall along a path, so that even a damaged file cannot make it endless.
-_PATH_TABLE = """
-WITH RECURSIVE path(id, used) AS (
-    SELECT ?, ?
-    UNION ALL
-    SELECT entries.parent_id, entries.parent_used FROM path JOIN entries ON entries.entry_id = path.id
-    WHERE entries.parent_id < entries.entry_id
-)
-"""
-_PATH = f"{_PATH_TABLE} SELECT entries.*, path.used FROM path JOIN entries ON entries.entry_id = path.id ORDER BY entries.start"  # noqa: S608, E501
-_LAST_OF_PATH = f"{_PATH_TABLE.rstrip()[:-1]} LIMIT ?) SELECT entries.*, path.used FROM path JOIN entries ON entries.entry_id = path.id ORDER BY entries.start"  # noqa: S608, E501
-_ACCOUNTS = f"{_PATH_TABLE} SELECT accounts.* FROM path JOIN accounts ON accounts.entry_id = path.id"  # noqa: S608
 
 _UNREACHABLE = """
 entry_id NOT IN (
@@ -82,35 +69,6 @@ SELECT count(*) FROM (
 _SESSION_RETRY_S = 30.0  # when its owner closes a session is not known
 
 
-class DuplicateRequest(Exception):
-    """The request id was answered before, by a change that was made in the meantime."""
-
-
-KeepingChange = Callable[[Keeping], Keeping]
-
-
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One atomic step: the session's next value, the entries that lead to it, and the answer to remember.
-
-    ``base_version`` is the version that ``session`` was made from, 0 for a new session. With ``entries`` the head of
-    ``session`` is still the old one; the store moves it to the last entry. How a session is kept may have changed since
-    ``session`` was read: ``keep`` makes its next value from the one that holds now; only a new session brings its own.
-    ``conversation_keys`` name what the session's log says afterwards, for clients that send all of it. ``inferred``: a
-    new session belongs to such a client, which calls itself ``client`` (empty: it did not say).
-    A new session is refused if its tenant opened ``most_open`` (0: any number).
-    """
-
-    session: Session
-    base_version: int
-    entries: tuple[NewEntry, ...] = ()
-    answer: StoredAnswer | None = None
-    keep: KeepingChange | None = None
-    conversation_keys: tuple[bytes, ...] = ()
-    inferred: bool = False
-    client: str = ""
-    most_open: int = 0
-
-
 class SessionDatabase:
     """Reads and changes of sessions on one connection. Every method raises StoreError when the file fails it."""
 
@@ -120,10 +78,8 @@ class SessionDatabase:
         self._files: OpenFiles | None = None
         with store_errors(path):
             uri = f"{path.resolve().as_uri()}?mode=rw"
-            self._database = Database(
-                sqlite3.connect(uri, uri=True, check_same_thread=False, timeout=5.0), execute_plugins=False
-            )
-            self._database.conn.execute("PRAGMA synchronous = FULL")
+            connection = sqlite3.connect(uri, uri=True, check_same_thread=False, timeout=5.0)
+            self._database = synchronous(connection)
 
     def prepare(self) -> None:
         """Check the file, switch to the write-ahead log and bring the schema to this version."""
@@ -160,16 +116,19 @@ class SessionDatabase:
                 logger.debug("changes are written one by one: %s", error)  # of one of them, or of the disk
         return [self._outcome(change, self._transaction(), ()) for change in changes]
 
+    def _transaction(self) -> AbstractContextManager[None]:
+        """All or nothing of a change that is made inside; how it ended is told to ``health``."""
+        return self._writing(self.health.failed)
+
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """All or nothing of what is done inside; how it ended is told to ``health``."""
+    def _writing(self, failed: Callable[[StoreUnavailable], None]) -> Iterator[None]:
         try:
             if self._files is not None:
                 self._files.require_in_place()
             with store_errors(self._path), self._database.atomic():
                 yield
         except StoreUnavailable as error:
-            self.health.failed(error)
+            failed(error)
             raise
         except StoreError as error:
             if found_damage(error):
@@ -186,12 +145,12 @@ class SessionDatabase:
                 self.health.found_sound()
             self.health.require_room()
         except StoreUnavailable as error:
-            self.health.failed(error)
+            self.health.probe_failed(error)
             return
         except StoreError as error:
-            self.health.damaged(error)
+            self.health.check_failed(error)
             return
-        with suppress(StoreError), self._transaction():
+        with suppress(StoreError), self._writing(self.health.probe_failed):
             self._database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     def _require_sound(self, check: str) -> None:
@@ -282,8 +241,8 @@ class SessionDatabase:
         session = change.session
         if change.inferred:
             conversations.write_inferred(self._database, session.session_id)
-        if change.client:
-            conversations.write_client(self._database, session.session_id, session.tenant, change.client)
+            if change.client:
+                conversations.write_client(self._database, session.session_id, session.tenant, change.client)
 
     def _write_conversation(self, session: Session, key: bytes) -> None:
         conversations.write_conversation(
@@ -345,7 +304,7 @@ class SessionDatabase:
     def session(self, session_id: str) -> Session | None:
         """A session in any state."""
         with store_errors(self._path):
-            found = next(self._database.table("sessions").rows_where("session_id = ?", [session_id]), None)
+            found = rows.first(self._database.table("sessions").rows_where("session_id = ?", [session_id]))
             return None if found is None else self._sessions([found])[0]
 
     def _sessions(self, found: Sequence[rows.Row]) -> list[Session]:
@@ -371,42 +330,24 @@ class SessionDatabase:
 
     def log(self, place: Place) -> SessionLog:
         """The entries from the start to ``place``."""
-        if place.head is None:
-            return SessionLog(())
         with store_errors(self._path):
-            found = list(self._database.query(_PATH, [place.head.entry_id, place.head.used]))
-        parts = []
-        for row in found:
-            used = row.pop("used")
-            parts.append(LogPart(rows.entry_from(row), used))
-        _check_path(parts, place)
-        return SessionLog(tuple(parts))
+            return log_rows.log(self._database, place)
 
     def last_parts(self, place: Place, count: int) -> tuple[LogPart, ...]:
         """The last entries up to ``place``, oldest first; at most ``count``."""
-        if place.head is None:
-            return ()
         with store_errors(self._path):
-            found = list(self._database.query(_LAST_OF_PATH, [place.head.entry_id, place.head.used, count]))
-        parts = []
-        for row in found:
-            used = row.pop("used")
-            parts.append(LogPart(rows.entry_from(row), used))
-        return tuple(parts)
+            return log_rows.last_parts(self._database, place, count)
 
     def accounts(self, place: Place) -> dict[int, bytes]:
         """What is remembered of the entries up to ``place``, by their ids, where anything is."""
-        if place.head is None:
-            return {}
         with store_errors(self._path):
-            found = self._database.query(_ACCOUNTS, [place.head.entry_id, place.head.used])
-            return {row["entry_id"]: rows.account_from(row) for row in found}
+            return log_rows.accounts(self._database, place)
 
     def answer(self, scope: str, request_id: str) -> StoredAnswer | None:
         """The stored answer of a request."""
         with store_errors(self._path):
             where = "scope = ? AND request_id = ?"
-            found = next(self._database.table("answers").rows_where(where, [scope, request_id]), None)
+            found = rows.first(self._database.table("answers").rows_where(where, [scope, request_id]))
         return None if found is None else rows.answer_from(found)
 
     def find_conversation(self, tenant: str, keys: Sequence[bytes]) -> tuple[int, StoredConversation] | None:
@@ -470,21 +411,6 @@ class SessionDatabase:
             self._database.table("answers").delete_where("created_at < ?", [before])
             conversations.prune(self._database, before, now)
             tool_latencies.prune(self._database)
-            self._database.execute(
-                "DELETE FROM session_clients WHERE session_id NOT IN (SELECT session_id FROM sessions)"
-            )
             deleted = self._database.execute(f"DELETE FROM entries WHERE {_UNREACHABLE}")  # noqa: S608
             self._database.execute("DELETE FROM accounts WHERE entry_id NOT IN (SELECT entry_id FROM entries)")
             return int(deleted.rowcount)
-
-
-def _check_path(parts: Sequence[LogPart], place: Place) -> None:
-    """Every part follows the one before it, and the last ends at ``place``."""
-    before: Head | None = None
-    tokens = 0
-    for part in parts:
-        if part.entry.parent != before or part.entry.start != tokens or not 0 < part.used <= len(part.entry.token_ids):
-            raise damaged(f"entry {part.entry.entry_id} does not continue the one before it")
-        before, tokens = part.head, part.end
-    if before != place.head or tokens != place.num_tokens:
-        raise damaged("a session's log is incomplete")

@@ -37,18 +37,28 @@ def create_database(path: Path) -> None:
             migrate(database)
         finally:
             database.close()
-    _sync(unfinished)
+    make_durable(unfinished)
     unfinished.rename(path)
-    _sync(path.parent)
+    make_durable(path.parent)
 
 
-def _sync(path: Path) -> None:
+def make_durable(path: Path) -> None:
     """Make a file's content, or the names in a folder, durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def synchronous(connection: sqlite3.Connection) -> Database:
+    """The database behind a new connection, each commit of which is on the disk when it returns."""
+    try:
+        connection.execute("PRAGMA synchronous = FULL")
+    except BaseException:
+        connection.close()
+        raise
+    return Database(connection, execute_plugins=False)
 
 
 class OpenFiles:

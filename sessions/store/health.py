@@ -26,7 +26,8 @@ class StoreHealth:
 
     After a failure of the disk, changes are refused before anything is computed for them, and ``is_probe_due`` says
     when to try with a change that nobody waits for. A file that was found damaged is only read until all of it was
-    checked and is sound (a disk that fails to read may look like damage). ``clock`` in seconds that never go back.
+    checked and is sound (a disk that fails to read may look like damage). The pause until the next probe grows with
+    each one that fails; changes that fail meanwhile say nothing new. ``clock`` in seconds that never go back.
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
@@ -45,19 +46,35 @@ class StoreHealth:
         return type(failure)(failure.message, remedy=failure.remedy, retry_after_s=failure.retry_after_s)
 
     def failed(self, error: StoreUnavailable) -> None:
-        """A transaction could not be written."""
+        """A change could not be written."""
         with self._lock:
             if self._failure is None:
                 logger.error("sessions are not kept from now on: %s", error)
             if not self._of_damage.is_open:
                 self._failure = error
-                self._of_disk.failed(error.message)
+                if not self._of_disk.is_open:
+                    self._of_disk.failed(error.message)
 
     def damaged(self, error: StoreError) -> None:
-        """SQLite, or a check of all of the file, found that it is not what was written."""
+        """SQLite found, with a change, that the file is not what was written."""
         with self._lock:
+            self._failure = error
             if not self._of_damage.is_open:
                 logger.critical("sessions are only read from now on: %s", error)
+                self._of_damage.failed(error.message)
+
+    def probe_failed(self, error: StoreUnavailable) -> None:
+        """A probe could not be written either; or not even read, where a file has to be checked first."""
+        with self._lock:
+            if self._of_damage.is_open:
+                self._of_damage.failed(error.message)
+            else:
+                self._failure = error
+                self._of_disk.failed(error.message)
+
+    def check_failed(self, error: StoreError) -> None:
+        """A check of all of a damaged file found that it still is."""
+        with self._lock:
             self._failure = error
             self._of_damage.failed(error.message)
 

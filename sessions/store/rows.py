@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import zlib
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import msgspec
@@ -30,6 +31,12 @@ class StoredAnswer(msgspec.Struct, frozen=True, kw_only=True):
     request_digest: bytes
     answer: bytes
     created_at: float
+
+
+def first(found: Generator[Row, None, None]) -> Row | None:
+    """The first row of a query, which is over then."""
+    with closing(found):
+        return next(found, None)
 
 
 def damaged(what: str) -> StoreError:

@@ -6,11 +6,13 @@ A migration is never edited after a release: a new one follows it.
 
 from __future__ import annotations
 
-from sqlite_utils import Database, Migrations
+from contextlib import closing
 
-from ..errors import StoreError
+from sqlite_utils import Database
+
 from . import tool_latencies
 from .conversations import create_client_table, create_tables
+from .migrations import apply_steps
 from .rows import damaged
 
 
@@ -135,25 +137,16 @@ def migrate(database: Database) -> None:
     Raises:
         StoreError: the file was written by a newer version, or its tables are not those that the steps make.
     """
-    migrations = Migrations("sessile.sessions")
-    for name, step in _STEPS:
-        migrations(name=name)(step)
-    known = {name for name, _ in _STEPS}
-    try:
-        unknown = [migration.name for migration in migrations.applied(database) if migration.name not in known]
-    except KeyError as error:
-        raise damaged("its table of migrations is not what it should be") from error
-    if unknown:
-        raise StoreError(
-            f"the session store was written by a newer version of Sessile (it has {unknown[-1]!r})",
-            remedy="run that version or a later one, or use another data folder",
-        )
-    migrations.apply(database)
-    fresh = Database(memory=True, execute_plugins=False)
-    migrations.apply(fresh)
-    if _definitions(database) != _definitions(fresh) or not _has_distinct_roots(database):
+    _apply(database)
+    with closing(Database(memory=True, execute_plugins=False)) as fresh:
+        _apply(fresh)
+        expected = _definitions(fresh)
+    if _definitions(database) != expected or not _has_distinct_roots(database):
         raise damaged("its tables are not what they should be")
-    fresh.close()
+
+
+def _apply(database: Database) -> None:
+    apply_steps(database, "sessile.sessions", _STEPS, "the session store", damaged)
 
 
 def _definitions(database: Database) -> list[str]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from ..errors import StoreError
 from ..keeping import Keeping
 from ..session import LogPart, Place, Session, SessionLog
+from .change import Change, KeepingChange
 from .conversations import StoredConversation, StoredResponse
-from .database import Change, KeepingChange
 from .files import DATABASE_NAME, create_database
 from .lock import DataFolderLock
 from .rows import StoredAnswer
@@ -33,9 +34,9 @@ class SessionStore:
             StoreError: the folder cannot be written or is in use, or the file is damaged or of a newer version.
         """
         self.folder = folder
-        self._lock = DataFolderLock(folder)
         path = folder / DATABASE_NAME
-        try:
+        with ExitStack() as opened:
+            opened.callback(DataFolderLock(folder).release)
             try:
                 create_database(path)
             except OSError as error:
@@ -43,18 +44,12 @@ class SessionStore:
                     f"the session store {path} cannot be made: {error.strerror}",
                     remedy="make the data folder writable for this user, or name another one with --data-dir",
                 ) from error
-            self._writer = DatabaseThread(path, "sessile-store-writer")
-            try:
-                self._writer.database.prepare()
-                self._reader = DatabaseThread(path, "sessile-store-reader")
-                self._reader.database.forbid_writes()
-                self._changes = GroupCommit(self._writer)
-            except BaseException:
-                self._writer.close()
-                raise
-        except BaseException:
-            self._lock.release()
-            raise
+            self._writer = opened.enter_context(closing(DatabaseThread(path, "sessile-store-writer")))
+            self._writer.database.prepare()
+            self._reader = opened.enter_context(closing(DatabaseThread(path, "sessile-store-reader")))
+            self._reader.database.forbid_writes()
+            self._changes = GroupCommit(self._writer)
+            self._opened = opened.pop_all()
         self._closed = False
 
     @property
@@ -176,8 +171,4 @@ class SessionStore:
         if self._closed:
             return
         self._closed = True
-        try:
-            self._reader.close()
-            self._writer.close()
-        finally:
-            self._lock.release()
+        self._opened.close()

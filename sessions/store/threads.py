@@ -12,7 +12,8 @@ from typing import TypeVar
 
 from ..errors import StoreError
 from ..session import Session
-from .database import Change, SessionDatabase
+from .change import Change
+from .database import SessionDatabase
 
 logger = logging.getLogger(__name__)
 
@@ -39,8 +40,10 @@ class DatabaseThread:
 
     def close(self) -> None:
         """Finish what was asked, then close the connection."""
-        self._executor.submit(self.database.close).result()
-        self._executor.shutdown()
+        try:
+            self._executor.submit(self.database.close).result()
+        finally:
+            self._executor.shutdown()
 
 
 class GroupCommit:
@@ -52,7 +55,7 @@ class GroupCommit:
         self._waiting: list[tuple[Change, Future[Session]]] = []
 
     def submit(self, change: Change) -> Future[Session]:
-        """The outcome of a change, when it is on disk. Raises StoreError after the writer was closed."""
+        """The outcome of a change, when it is on disk; StoreError after the writer was closed."""
         outcome: Future[Session] = Future()
         outcome.set_running_or_notify_cancel()  # from here on it will be done, whoever waits
         with self._lock:
@@ -61,9 +64,11 @@ class GroupCommit:
         if first:
             try:
                 self._writer.submit(self._commit)
-            except StoreError:
-                self._waiting.clear()
-                raise
+            except StoreError as error:
+                with self._lock:
+                    refused, self._waiting = self._waiting, []
+                for _, other in refused:
+                    other.set_exception(error)
         return outcome
 
     def _commit(self, database: SessionDatabase) -> None:
@@ -82,7 +87,7 @@ class GroupCommit:
                 outcome.set_exception(result)
 
 
-async def to_the_end(work: Future[_Result]) -> _Result:
+async def to_the_end(work: Future[_Result] | asyncio.Future[_Result]) -> _Result:
     """Await work of another thread; a cancelled caller hears of it only once it is done: both know what happened."""
     future = asyncio.wrap_future(work)
     cancelled: asyncio.CancelledError | None = None
@@ -95,6 +100,11 @@ async def to_the_end(work: Future[_Result]) -> _Result:
         future.exception()  # seen: the caller asked not to be told
         raise cancelled
     return future.result()
+
+
+async def in_thread(work: Callable[[], _Result]) -> _Result:
+    """Do ``work`` in a thread, to its end: a caller that is cancelled may then close what it works with."""
+    return await to_the_end(asyncio.get_running_loop().run_in_executor(None, work))
 
 
 def log_failure(done: Future[object]) -> None:

@@ -38,9 +38,16 @@ class Namespace:
         self.num_damaged = 0  # records and blocks found unusable at opening
         try:
             self._path = folder.namespace(self._shape.fingerprint)
-            self._open()
-            self.segments.remove_from(self.segments.segment_of(self.num_slots - 1) + 1)
-            self.make_room()
+            records = self._open_log()
+            self.segments = Segments(self._path, self._shape.block_bytes, self._shape.slots_per_segment)
+            try:
+                self.catalogue = Catalogue.replay(self.num_slots, records, TenantQuota(self._most_of_a_tenant))
+                self._leave_out_lost_slots()
+                self.segments.remove_from(self.segments.segment_of(self.num_slots - 1) + 1)
+                self.make_room()
+            except BaseException:
+                self.close()
+                raise
         except OSError as error:
             raise ConfigError(
                 f"the disk tier cannot use {folder.path}: {error}",
@@ -48,8 +55,8 @@ class Namespace:
                 remedy="name a folder that this user may write, or set engine.disk_quota_bytes to 0",
             ) from error
 
-    def _open(self) -> None:
-        records: list[Record] = []
+    def _open_log(self) -> list[Record]:
+        """Open the log, or begin one; returns its records."""
         try:
             self.log, records, self.num_damaged = IndexLog.open(self._path / INDEX_NAME)
             self._check_shape()
@@ -59,9 +66,9 @@ class Namespace:
             logger.warning("%s: %s; the disk tier begins anew", self._path, error)
             self._begin()
             self.num_damaged = 1
-        self.segments = Segments(self._path, self._shape.block_bytes, self._shape.slots_per_segment)
-        self.catalogue = Catalogue.replay(self.num_slots, records, TenantQuota(self._most_of_a_tenant))
-        self._leave_out_lost_slots()
+        else:
+            return records
+        return []
 
     def _check_shape(self) -> None:
         found = self.log.shape

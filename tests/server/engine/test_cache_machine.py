@@ -85,6 +85,10 @@ class Sessions:
     def salt(self, owner: str) -> str:
         return f"tenant {hash_of(owner) % 2}"
 
+    def pinned_blocks_of(self, owner: str) -> int:
+        """Of the owner's tenant."""
+        return self.core._cache.tree.num_pinned_blocks_of(self.salt(owner))
+
     def step(self) -> None:
         self.now += 0.01
         for output in self.core.step():
@@ -147,11 +151,15 @@ class CacheMachine(RuleBasedStateMachine):
     num_blocks = NUM_BLOCKS
     pin_budget = 0.5
     tenant_blocks = 0
+    tenant_pinned_blocks = 0
 
     def __init__(self) -> None:
         super().__init__()
         self.sessions = Sessions(
-            self.num_blocks, pin_budget=self.pin_budget, tenant_kv_bytes=self.tenant_blocks * BLOCK_BYTES
+            self.num_blocks,
+            pin_budget=self.pin_budget,
+            tenant_kv_bytes=self.tenant_blocks * BLOCK_BYTES,
+            tenant_pinned_bytes=self.tenant_pinned_blocks * BLOCK_BYTES,
         )
         self.seeds = itertools.count()
 
@@ -236,12 +244,21 @@ class CacheMachine(RuleBasedStateMachine):
         self.sessions.core.check_integrity()
         stats = self.sessions.core.stats().cache
         assert stats.pinned_blocks <= stats.pin_budget_blocks
+        most = self.tenant_pinned_blocks or stats.pin_budget_blocks
+        of_tenants = [self.sessions.pinned_blocks_of(owner) for owner in "01"]
+        assert max(of_tenants) <= most
+        assert sum(of_tenants) == stats.pinned_blocks
 
     def teardown(self) -> None:
-        """Everything ends, whatever is pinned, and nobody holds anything afterwards but pins."""
+        """Everything ends, whatever is pinned; nobody holds anything afterwards but pins, and they give it back."""
         self.sessions.run()
         stats = self.sessions.core.stats()
         assert stats.used_blocks == stats.cache.pinned_blocks
+        for owner in range(12):
+            self.sessions.ask(ReleasePath(owner=str(owner)))
+        stats = self.sessions.core.stats()
+        assert stats.used_blocks == stats.cache.pinned_blocks == 0
+        assert [self.sessions.pinned_blocks_of(owner) for owner in "01"] == [0, 0]
         self.sessions.core.close()
 
 
@@ -260,6 +277,13 @@ class TenantsHaveQuotas(CacheMachine):
     tenant_blocks = 6
 
 
+class TenantsMayPinLittle(CacheMachine):
+    """Less than the budget, and less than most paths have."""
+
+    pin_budget = 1.0
+    tenant_pinned_blocks = 3
+
+
 MACHINE = settings(max_examples=25, stateful_step_count=30, deadline=None)
 TestCacheMachine = CacheMachine.TestCase
 TestCacheMachine.settings = MACHINE
@@ -269,6 +293,8 @@ TestNothingMayBePinned = NothingMayBePinned.TestCase
 TestNothingMayBePinned.settings = MACHINE
 TestTenantsHaveQuotas = TenantsHaveQuotas.TestCase
 TestTenantsHaveQuotas.settings = MACHINE
+TestTenantsMayPinLittle = TenantsMayPinLittle.TestCase
+TestTenantsMayPinLittle.settings = MACHINE
 
 
 def test_sglang_27024_pinned_sessions_never_deadlock() -> None:
@@ -401,6 +427,47 @@ def test_a_tenant_over_its_quota_gives_up_its_own_first() -> None:
     stats = sessions.core.stats().cache
     assert stats.over_quota_blocks_evicted == stats.evicted_blocks > 0
     assert sessions.turn("1", [1]).usage.tokens_by_source.device == 142
+    sessions.core.close()
+
+
+def test_a_tenant_pins_no_more_than_it_may() -> None:
+    """What others pin does not count, nor twice what two sessions share; what is given back can be pinned again."""
+    sessions = Sessions(60, host_blocks=0, pin_budget=1.0, tenant_pinned_bytes=9 * BLOCK_BYTES)
+    for owner in ("0", "1", "2", "4"):
+        sessions.turn(owner, prompt(100, int(owner)))  # 7 blocks
+    assert sessions.retain("0", hard=True, ttl_s=50.0).verdict is Verdict.ACCEPTED
+    sessions.logs["6"] = list(sessions.logs["0"])  # a fork
+    assert sessions.retain("6", hard=True).verdict is Verdict.ACCEPTED
+    assert sessions.pinned_blocks_of("0") == 7
+    clipped = sessions.retain("2", hard=True)
+    assert (clipped.verdict, clipped.pinned_tokens) == (Verdict.CLIPPED, 2 * BLOCK)
+    assert "a tenant's hard pins is 9 blocks, of which 9 are used" in clipped.reason
+    refused = sessions.retain("4", hard=True)
+    assert (refused.verdict, refused.pinned_tokens, refused.reason) == (Verdict.REJECTED, 0, clipped.reason)
+    assert sessions.retain("1", hard=True).verdict is Verdict.ACCEPTED  # another tenant
+    assert sessions.core.stats().cache.tenant_limited_pins == 2
+    sessions.ask(ReleasePath(owner="2"))
+    sessions.ask(ReleasePath(owner="6"))
+    assert sessions.pinned_blocks_of("0") == 7
+    sessions.now += 51.0
+    sessions.step()
+    assert sessions.pinned_blocks_of("0") == 0
+    assert sessions.retain("4", hard=True).verdict is Verdict.ACCEPTED
+    sessions.turn("4", prompt(100, 9))
+    assert sessions.pinned_blocks_of("4") == 9  # of a path that grew to 13
+    sessions.core.check_integrity()
+    sessions.core.close()
+
+
+def test_the_budget_of_all_is_named_where_it_is_what_lacks() -> None:
+    sessions = Sessions(40, host_blocks=0, pin_budget=0.25, tenant_pinned_bytes=9 * BLOCK_BYTES)
+    for owner in ("1", "0"):
+        sessions.turn(owner, prompt(100, int(owner)))
+    assert sessions.retain("1", hard=True).verdict is Verdict.ACCEPTED
+    clipped = sessions.retain("0", hard=True)
+    assert (clipped.verdict, clipped.pinned_tokens) == (Verdict.CLIPPED, 3 * BLOCK)
+    assert "the budget of hard pins is 10 blocks" in clipped.reason
+    assert sessions.core.stats().cache.tenant_limited_pins == 0
     sessions.core.close()
 
 

@@ -10,12 +10,21 @@ from typing import Any
 import pytest
 from observed_turns import run_turn
 
-from sessile.server.engine.messages import FinishReason, SubmitTurn, TokensBySource, TurnOutput, TurnUsage
+from sessile.server.engine.messages import (
+    FinishReason,
+    MissedTokens,
+    SubmitTurn,
+    TokensBySource,
+    TurnOutput,
+    TurnUsage,
+)
 from sessile.server.engine.sampling_params import SamplingParams
 from sessile.server.engine.turn_watch import TurnWatch
 from sessile.server.observe import miss_explainer, observatory, reuse_counts, timeline
 from sessile.server.observe.miss_explainer import MissExplainer, Question
+from sessile.server.observe.miss_log import MAX_MISSES, LoggedMiss, MissLog
 from sessile.server.observe.observatory import Observatory
+from sessile.sessions.manager.requests import Miss
 
 
 @pytest.fixture
@@ -77,6 +86,22 @@ def body_at(clock: str, *turns: str) -> dict[str, Any]:
     talk = [{"role": "user" if i % 2 == 0 else "assistant", "content": text} for i, text in enumerate(turns)]
     rules = "Keep to every rule of the handbook. " * 60
     return {"messages": [{"role": "system", "content": f"It is {clock}.\n{rules}"}, *talk]}
+
+
+def test_misses_are_bounded_and_all_are_counted() -> None:
+    log = MissLog()
+    for number in range(MAX_MISSES + 9):
+        log.add(
+            LoggedMiss(
+                turn_id=str(number), at=float(number), tenant="", session="s", model="m",
+                prompt_tokens=10, cached_tokens=0, reusable_tokens=0, missed=MissedTokens(),
+                miss=Miss(rule="PL101", name="n", explanation="e", remedy="r", lost_tokens=2),
+            )
+        )  # fmt: skip
+    kept = log.latest(10 * MAX_MISSES)
+    assert [kept[0].turn_id, kept[-1].turn_id] == [str(MAX_MISSES + 8), "9"]
+    assert len(kept) == MAX_MISSES
+    assert log.by_rule["PL101"] == MAX_MISSES + 9
 
 
 def test_a_miss_that_is_explained_after_its_turn_is_listed_all_the_same(seen: Observatory) -> None:

@@ -29,7 +29,15 @@ class _Server(uvicorn.Server):
 async def listening(stage, bounds: HttpConfig) -> AsyncIterator[tuple[str, int]]:
     listener = socket.create_server(("127.0.0.1", 0))
     app = create_app(stage.parts())
-    server = _Server(uvicorn.Config(app, http=bounded_protocol(bounds), log_config=None, lifespan="off", loop="none"))
+    config = uvicorn.Config(
+        app,
+        http=bounded_protocol(bounds),
+        timeout_keep_alive=bounds.keep_alive_s,
+        log_config=None,
+        lifespan="off",
+        loop="none",
+    )
+    server = _Server(config)
     serving = asyncio.ensure_future(server.serve([listener]))
     try:
         yield listener.getsockname()
@@ -102,6 +110,11 @@ async def test_a_connection_is_used_again_whatever_time_lies_between(stage) -> N
             await reader.readexactly(length)
             await asyncio.sleep(2 * BOUNDS.send_timeout_s)
         writer.close()
+
+
+async def test_an_idle_connection_ends(stage) -> None:
+    async with listening(stage, HttpConfig(keep_alive_s=1)) as address:
+        assert (await answer_to(address, GET + b"\r\n")).startswith(b"HTTP/1.1 200 ")  # read to the server's end of it
 
 
 async def test_a_client_that_never_reads_is_cut_off_and_its_turn_ends(stage, chat_body, make_deltas) -> None:

@@ -12,7 +12,9 @@ import httpx
 import pytest
 from manager_bench import Bench
 
+from sessile.server.engine.cache_messages import RetainOutcome, RetainPath
 from sessile.server.web.application import create_app
+from sessile.sessions.cache.retention import Verdict
 from sessile.sessions.manager.events import TurnStarted
 
 GREEDY = {"sampling": {"temperature": 0.0}}
@@ -115,6 +117,19 @@ async def test_keeping(client: httpx.AsyncClient, bench: Bench) -> None:
     resumed = (await client.post(f"{one}/resume")).json()
     assert (resumed["session"]["suspended"], resumed["tokens_to_compute"]) == (False, 0)
     assert bench.engine.asked
+
+
+async def test_a_pin_for_which_a_tenant_has_no_room_says_when_to_come_back(
+    client: httpx.AsyncClient, bench: Bench
+) -> None:
+    one = f"/sessions/{await opened(client)}"
+    await client.post(f"{one}/generate", json=HI)
+    bench.engine.will_answer(
+        RetainPath, RetainOutcome(verdict=Verdict.REJECTED, reason="9 blocks, of which 9 are used")
+    )
+    refused = await client.post(f"{one}/hint", json={"hint": {"type": "retain", "hard": True}})
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "5")
+    assert "9 blocks" in refused.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -100,3 +100,41 @@ async def test_an_upload_that_finds_the_disk_full_leaves_nothing(tmp_path: Path)
     store.close()
     with pytest.raises(StoreError, match="closed"):
         await store.file("", "file-1")
+
+
+async def test_an_upload_that_the_database_refuses_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = BatchStore(tmp_path, CONFIG)
+    with monkeypatch.context() as failing:
+        failing.setattr(store._database, "_insert_file", _fails)
+        with pytest.raises(StoreError):
+            await store.add_file(FILE, [b"abc"])
+    assert list((tmp_path / "files").iterdir()) == []
+    await store.add_file(FILE, [b"abc"])
+    store.close()
+
+
+async def test_what_an_end_that_failed_has_written_goes_with_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await filled(tmp_path)
+    store = BatchStore(tmp_path, CONFIG)
+    batch = await store.batch("", "batch_1")
+    with monkeypatch.context() as failing:
+        failing.setattr(store._database, "_insert_file", _fails)
+        for _ in range(3):
+            with pytest.raises(StoreError):
+                await store.finish(batch, 2.0)
+    assert len(list((tmp_path / "files").iterdir())) == 2  # its input, and what the last attempt wrote
+    ended = await store.finish(batch, 2.0)
+    names = {path.name for path in (tmp_path / "files").iterdir()}
+    assert names == {"file-1", ended.output_file_id}
+    store.path("file-stranger").write_bytes(b"of an attempt that was the last one")
+    await store.prune(3.0)
+    assert {path.name for path in (tmp_path / "files").iterdir()} == names
+    store.close()
+
+
+def _fails(file: StoredFile) -> None:
+    raise sqlite3.OperationalError("as SQLite says it")

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
+import threading
+from functools import partial
 
+import msgspec
 import pytest
 from byte_text import byte_tokenizer, chatml_template
 from hypothesis import given
@@ -11,8 +16,9 @@ from hypothesis import strategies as st
 from manager_bench import GREEDY, Bench, collected, user
 from scripted_engine import ScriptedEngine
 
-from sessile.sessions.errors import ContextOverflow, RequestError
-from sessile.sessions.manager import CompletionRequest, ReplayMemory, TextInput, TokenIdsInput
+from sessile.server.engine.sampling_params import SamplingParams
+from sessile.sessions.errors import ContextOverflow, EngineError, RequestError
+from sessile.sessions.manager import CompletionRequest, MessagesInput, ReplayMemory, TextInput, TokenIdsInput
 from sessile.sessions.manager.replay import ConversationKeys
 from sessile.sessions.messages import Message, Role, ToolCall
 
@@ -155,6 +161,52 @@ async def test_a_turn_closed_early_is_not_remembered(bench: Bench) -> None:
     await running.aclose()
     assert len(bench.engine.aborted) == 1
     assert bench.manager.running.in_hand == 0
+
+
+# -- what the template would have written otherwise ------------------------------------------------------------------
+
+
+async def test_what_is_only_counted_is_not_compared_with_the_log(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    said, _ = await bench.complete([user("a")])
+    read: list[object] = []
+    monkeypatch.setattr(bench.store, "last_parts", lambda *asked: read.append(asked))
+    again = CompletionRequest(prompt=MessagesInput((user("a"), assistant(said), user("b"))), sampling=GREEDY)
+    assert await bench.manager.count_tokens(again) == len(await bench.manager.prompt_tokens(again))
+    too_long = msgspec.structs.replace(again, sampling=SamplingParams(temperature=0.0, max_tokens=5000))
+    with pytest.raises(RequestError):
+        await collected(bench.manager.complete(too_long))
+    assert read == []
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@pytest.mark.parametrize("keep", [True, False])
+async def test_a_turn_that_fails_leaves_no_comparison_behind(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, keep: bool
+) -> None:
+    """Neither one that runs, nor one whose failure nobody hears of."""
+    said, _ = await bench.complete([user("a")])
+    held = threading.Event()
+    unheard: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+
+    def fails() -> int:
+        raise AssertionError("a template of its own mind")
+
+    for comparison in (partial(held.wait, 30.0), fails):
+        monkeypatch.setattr(bench.manager._turns.prompts, "rewritten_answers", lambda *_, do=comparison: do())
+        bench.engine.will_say([64, 65, 257], fail_after=1)
+        with pytest.raises(EngineError):
+            await bench.complete([user("a"), assistant(said), user("b")], keep=keep)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        held.set()
+    gc.collect()
+    assert unheard == []
+
+
+async def test_what_is_not_kept_replays_what_a_session_recorded(bench: Bench) -> None:
+    said, one = await bench.complete([user("a")])
+    _, aside = await bench.complete([user("a"), assistant(said), user("b")], keep=False)
+    assert (aside.session_id, aside.replay.replayed_tokens) == ("", one.num_tokens)
 
 
 # -- the memory -------------------------------------------------------------------------------------------------------

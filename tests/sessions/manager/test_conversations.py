@@ -171,11 +171,14 @@ async def test_retention_of_a_conversation(bench: Bench) -> None:
 
 
 async def test_unused_conversations_are_forgotten(bench: Bench) -> None:
-    await bench.complete([user("a")], client=Client(name="one"))
+    _, one = await bench.complete([user("a")], client=Client(name="one"))
     assert await bench.store.latest_of_client("", "one") is not None
+    _, closed = await bench.complete([user("z")], client=Client(name="two"))
+    await bench.manager.close(CloseRequest(session_id=closed.session_id))
     opened = await bench.open()
     await bench.store.prune(bench.clock.now + 1)
     assert await bench.store.latest_of_client("", "one") is None
+    assert [await bench.store.client_of(end.session_id) for end in (one, closed)] == ["", ""]
     assert [session.session_id for session in await bench.store.sessions("", limit=10)] == [opened.session_id]
     assert await bench.store.prune(0) == 0
     said, _ = await bench.complete([user("a")])
