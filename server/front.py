@@ -124,9 +124,7 @@ async def start_front(
     await batches.start(LineRunner(parts))
     following = asyncio.create_task(observatory.kv_events.follow(engine.cache_events()))
     stack.push_async_callback(end, following)
-    rpc = RpcServer(
-        manager, access.gate, host=config.server.host, port=config.grpc.port, certificates=access.certificates
-    )
+    rpc = RpcServer(manager, access.gate, config.grpc, host=config.server.host, certificates=access.certificates)
     grpc_port = await rpc.start()
     stack.push_async_callback(rpc.stop, LAST_WORDS_S)
     telling = asyncio.create_task(_tell_health(rpc, ready))

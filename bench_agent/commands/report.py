@@ -53,7 +53,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budget", type=float, default=420.0, metavar="S", help="no step starts later (420)")
     parser.add_argument("--sessions", default="1,2,4,8", metavar="N1,N2,…", help="sessions at a time in the sweep")
     parser.add_argument("--max-turns", type=int, metavar="N", help="turns a session (the preset's 6)")
-    parser.add_argument("--repeats", type=int, default=2, metavar="N", help="of the runs that are compared")
+    parser.add_argument("--repeats", type=int, default=4, metavar="N", help="of the runs that are compared")
     parser.add_argument("--serve-flags", default="", metavar="FLAGS", help="flags of the server")
     parser.add_argument("--model", metavar="NAME", help="another model than the embedded one")
     parser.add_argument("--quantisation", default="bf16", metavar="TEXT")

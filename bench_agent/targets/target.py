@@ -6,7 +6,7 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -110,6 +110,12 @@ def _http_driver(spec: TargetSpec, address: str, dialect: Dialect, found: Identi
     )
 
 
+def _without_folder(model: str | None) -> str | None:
+    """A model's name in a record: where a file lies says something of a machine, and nothing of the model."""
+    path = PurePath(model or "")
+    return path.name if path.is_absolute() or path.suffix == ".gguf" else model
+
+
 @asynccontextmanager
 async def _connected(
     spec: TargetSpec,
@@ -134,7 +140,7 @@ async def _connected(
     facts = ServerFacts(
         name=spec.server_name or spec.serve or (None if dialect.name == "openai" else dialect.name),
         version=version or found.version,
-        model=spec.model_name or spec.model or found.model,
+        model=_without_folder(spec.model_name or spec.model or found.model),
         quantisation=spec.quantisation or found.dtype,
         flags=flags,
         address=address,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
+import random
 import sys
 import tempfile
 import time
@@ -35,7 +36,7 @@ from .sampling_params import SamplingParams
 
 AT_ONCE = 4  # turns
 PIECE = 24  # requests that one engine does before the other has its turn
-NEW_TOKENS = 16  # that each turn generates
+NEW_TOKENS = range(8, 25)  # how many a turn generates: were it the same for all, turns would end and begin together
 BLOCK_TOKENS = 16
 MULTIPLIER = 0x9E3779B1  # odd: groups of recorded tokens that differ become tokens that differ, by and large
 
@@ -72,7 +73,8 @@ class Agents:
 
     def _submit(self, request: Request) -> None:
         turn_id = str(next(self._ids))
-        params = SamplingParams(temperature=0.0, max_tokens=NEW_TOKENS, ignore_eos=True)
+        num_new = random.Random(turn_id).choice(NEW_TOKENS)  # noqa: S311 - the same in both engines
+        params = SamplingParams(temperature=0.0, max_tokens=num_new, ignore_eos=True)
         self._open[turn_id] = (request.session, [time.perf_counter()])
         self.core.submit(
             SubmitTurn(
@@ -124,7 +126,7 @@ def measure(traces: Path, count: int, text_per_token: int) -> Iterator[str]:
     torch.set_num_threads(1)
     recorded = read_requests(traces, SESSIONS)
     requests = [_shortened(each, text_per_token // TOKEN_BYTES, model.config.vocab_size) for each in recorded]
-    requests = requests[: count or len(requests)]
+    requests = [each for each in requests if each.prompt][: count or len(requests)]  # some were recorded without one
     all_blocks = Replay(1 << 20, None).run(requests).most_blocks
     yield f"{SESSIONS} sessions, {len(requests)} requests; their working set is {all_blocks} blocks"
     longest = max(len(request.whole) for request in requests) // TOKEN_BYTES // BLOCK_TOKENS + 2
@@ -155,14 +157,14 @@ def _engine(model: LoadedModel, num_blocks: int, host_blocks: int, disk: str) ->
 
 
 def _shortened(request: Request, group: int, vocab_size: int) -> Request:
-    """``request`` with a token for each ``group`` of its tokens, and an answer of as many as are generated here."""
+    """``request`` with a token for each ``group`` of its tokens, and an answer of as many as are generated at most."""
     tokens = np.asarray(unpack_tokens(request.prompt), dtype=np.uint64)
     groups = np.concatenate([tokens, np.zeros(-len(tokens) % group, dtype=np.uint64)]).reshape(-1, group)
     mixed = np.zeros(len(groups), dtype=np.uint64)
     for column in groups.T:
         mixed = (mixed * np.uint64(MULTIPLIER) + column) & np.uint64(0xFFFFFFFFFFFF)
     prompt = pack_tokens((mixed >> np.uint64(8)) % np.uint64(vocab_size))
-    answer = pack_tokens(np.zeros(NEW_TOKENS, dtype=np.int64))
+    answer = pack_tokens(np.zeros(NEW_TOKENS[-1], dtype=np.int64))
     return dataclasses.replace(request, prompt=prompt, whole=prompt + answer)
 
 

@@ -107,6 +107,18 @@ async def test_a_server_is_asked_who_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("model", "recorded"),
+    [("/home/somebody/m.gguf", "m.gguf"), ("folder/m.gguf", "m.gguf"), ("Qwen/Qwen3-8B", "Qwen/Qwen3-8B")],
+)
+async def test_a_record_does_not_say_where_a_models_file_lies(model: str, recorded: str, tmp_path: Path) -> None:
+    async with (
+        ScriptedServer(Script(owned_by="sessile")) as server,
+        reach(TargetSpec(address=server.url, model=model), tmp_path) as target,
+    ):
+        assert target.facts.model == recorded
+
+
+@pytest.mark.parametrize(
     ("spec", "said"),
     [
         (TargetSpec(), "name one server"),

@@ -104,7 +104,7 @@ async def test_messages_that_are_no_import(front: Any) -> None:
         stub = SessionServiceStub(channel)
         with left_generators() as left, pytest.raises(grpc.aio.AioRpcError):
             await stub.Import(sent(header, pb.ImportRequest(chunk=b"no file of ours"), header))
-        assert not {"_known", "_chunks", "_async_message_receiver"}.intersection(left)
+        assert not {"_requests", "_chunks", "_async_message_receiver"}.intersection(left)
         for messages in wrong:
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await stub.Import(sent(*messages))
