@@ -18,6 +18,8 @@ import uvicorn
 
 from ..sessions.batches.service import Batches
 from ..sessions.batches.store import BatchStore
+from ..sessions.copies.copies import DataCopies
+from ..sessions.copies.thread import CopyThread
 from ..sessions.manager import SessionManager
 from ..sessions.store import SessionStore
 from .command_line import installed_version
@@ -78,6 +80,7 @@ async def start_front(
     tokenizer, template = await asyncio.to_thread(_load_text, source)
     store = await asyncio.to_thread(SessionStore, config.server.data_dir)
     stack.callback(store.close)
+    stack.callback(CopyThread(DataCopies(config.server.data_dir)).close)
     served = served_name(config, source)
     observatory = open_observatory(config.observe, served.name, installed_version(), tokenizer, template)
     stack.callback(observatory.close)
