@@ -31,6 +31,7 @@ from sessile.server.web.application import create_app
 from sessile.server.web.http_config import HttpConfig
 from sessile.server.web.names import ServedName
 from sessile.server.web.parts import WebParts
+from sessile.sessions.batches.counts import BatchCounts
 from sessile.sessions.cache.tree_view import TreeNode
 from sessile.sessions.errors import SessileError, StoreError
 from sessile.sessions.manager.requests import CompletionRequest, StopCause, TextDelta, TurnEvent, TurnFinished
@@ -119,6 +120,11 @@ class WordBytes:
         return b"\xf0\x9f" if token_id == 99 else f"<{token_id}>".encode()
 
 
+class NoBatches:
+    def counts(self) -> BatchCounts:
+        return BatchCounts(unfinished={}, lines_left=0, ended={}, lines_succeeded=0, lines_failed=0)
+
+
 @dataclass
 class Stage:
     """All parts of an application under test."""
@@ -130,7 +136,7 @@ class Stage:
     observatory: Observatory = field(default_factory=Observatory)
     gate: Gate = field(default_factory=open_gate)
     sessions: Any = None  # for tests of sessions: a manager
-    batches: Any = None
+    batches: Any = field(default_factory=NoBatches)
 
     def check_admission(self) -> None:
         if self.draining is not None:
