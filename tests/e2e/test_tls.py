@@ -13,9 +13,8 @@ import grpc
 import httpx
 import pytest
 from authority import Authority
-from byte_text import write_byte_tokenizer
+from served_llama import make_served_llama
 from server_process import ServerProcess
-from tiny_llama import make_tiny_llama
 
 from sessile.server.client import NO_RETRIES, ConnectionLost, SamplingParams, SessionClient
 
@@ -69,8 +68,7 @@ def ours(tmp_path: Path) -> Authority:
 
 @pytest.fixture
 def server(tmp_path: Path, ours: Authority) -> Iterator[ServerProcess]:
-    model = make_tiny_llama(tmp_path / "tiny-llama")
-    write_byte_tokenizer(model)
+    model = make_served_llama(tmp_path / "tiny-llama")
     issued = ours.issue()
     flags = ("--tls-cert", str(issued.cert), "--tls-key", str(issued.key), "--tls-client-ca", str(ours.client_ca))
     context = Caller(ours, ours).context(tmp_path)
