@@ -32,6 +32,7 @@ from .model.source import ModelSource
 from .observe.opening import open_observatory
 from .readiness import Readiness, readiness
 from .rpc.rpc_server import RpcServer
+from .tasks import end
 from .text.chat_template import ChatTemplate
 from .text.tokenizer import Tokenizer
 from .text.tokenizer_files import load_chat_template, load_tokenizer
@@ -122,12 +123,12 @@ async def start_front(
     await stack.enter_async_context(serve_http(parts, listener, config, access.certificates))
     await batches.start(LineRunner(parts))
     following = asyncio.create_task(observatory.kv_events.follow(engine.cache_events()))
-    stack.callback(following.cancel)
+    stack.push_async_callback(end, following)
     rpc = RpcServer(manager, access.gate, config.grpc, host=config.server.host, certificates=access.certificates)
     grpc_port = await rpc.start()
     stack.push_async_callback(rpc.stop, LAST_WORDS_S)
     telling = asyncio.create_task(_tell_health(rpc, ready))
-    stack.callback(telling.cancel)
+    stack.push_async_callback(end, telling)
     return Front(manager, rpc, served, grpc_port, ready)
 
 
@@ -189,7 +190,7 @@ async def serve_http(
         yield
     finally:
         if watching is not None:
-            watching.cancel()
+            await end(watching)
         server.should_exit = True
         await serving
 

@@ -68,6 +68,10 @@ class ServerProcess:
                     return int(child.pid)
         raise LookupError("the server has no engine")
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def launch(self) -> None:
         """Start the process without waiting."""
         command = [
@@ -124,5 +128,5 @@ class ServerProcess:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None and self._process.poll() is None:
+        if self.is_running:
             self.kill()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from open_gate import open_gate
+from web_bench import WebBench
 
 from sessile.server.engine.cache_messages import CacheView
 from sessile.server.engine.client import EngineState
@@ -191,3 +193,16 @@ async def client(stage: Stage) -> AsyncIterator[httpx.AsyncClient]:
 @pytest.fixture
 def chat_body() -> dict[str, object]:
     return {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[WebBench]:
+    """The application over a whole session manager."""
+    with WebBench(tmp_path / "data") as web:
+        yield web
+
+
+@pytest.fixture
+async def http(web: WebBench) -> AsyncIterator[httpx.AsyncClient]:
+    async with web.client() as client:
+        yield client

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from set_clock import SetClock
 
 from sessile.server import app
 from sessile.sessions.copies.copies import EVERY_S, KEPT, DataCopies
@@ -18,14 +19,6 @@ from sessile.sessions.session import START, EntryKind, ModelIdentity, NewEntry, 
 from sessile.sessions.store import Change, SessionStore
 
 MODEL = ModelIdentity(name="m", model_fingerprint="f", tokenizer_fingerprint="t")
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_800_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -101,7 +94,7 @@ async def test_a_copy_made_while_turns_are_written_is_one_moment_of_them(store: 
 
 
 async def test_a_damaged_copy_is_passed_over_for_an_older_good_one(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = SetClock(1_800_000_000.0)
     store = SessionStore(tmp_path)
     await add_turn(store, await open_session(store, "ses_a"), 7)
     good = await asyncio.to_thread(DataCopies(tmp_path, clock).make)
@@ -115,7 +108,7 @@ async def test_a_damaged_copy_is_passed_over_for_an_older_good_one(tmp_path: Pat
 
 
 async def test_copies_are_due_every_few_hours_and_few_are_kept(store: SessionStore, tmp_path: Path) -> None:
-    clock = Clock()
+    clock = SetClock(1_800_000_000.0)
     copies = DataCopies(tmp_path, clock)
     made = []
     for _ in range(KEPT + 2):

@@ -28,18 +28,10 @@ LIMITS = BatchesConfig(concurrency=3, max_lines=20, max_unfinished=2, max_file_b
 
 @pytest.fixture
 async def web(tmp_path: Path) -> AsyncIterator[WebBench]:
-    web = WebBench(tmp_path / "data", batches_config=LIMITS)
-    web.start()
-    await web.start_batches()
-    yield web
-    await web.batches.aclose()
-    web.stop()
-
-
-@pytest.fixture
-async def http(web: WebBench) -> AsyncIterator[httpx.AsyncClient]:
-    async with web.client() as client:
-        yield client
+    with WebBench(tmp_path / "data", batches_config=LIMITS) as web:
+        await web.start_batches()
+        yield web
+        await web.batches.aclose()
 
 
 @pytest.fixture
