@@ -71,6 +71,12 @@ async def test_every_stream_is_closed_by_its_owner(front: Any, tmp_path: Path, a
     assert found == []
 
 
+def is_complaint(record: logging.LogRecord) -> bool:
+    """Of what was left open: not of loops that grpc.aio wakes for each other's events."""
+    woken = record.exc_info is not None and isinstance(record.exc_info[1], BlockingIOError)
+    return record.name == "asyncio" and record.levelno >= logging.WARNING and not woken
+
+
 def _leave_early(target: str) -> None:
     client = SessionClient(target)
     session = client.open()
@@ -85,7 +91,7 @@ async def test_a_loop_that_is_left_early_leaves_nothing_behind(front: Any, caplo
     with caplog.at_level(logging.DEBUG, logger="asyncio"):
         await asyncio.to_thread(_leave_early, front.target)
     await front.engine.idle.wait()
-    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert [record.message for record in caplog.records if is_complaint(record)] == []
 
 
 async def test_closing_the_client_ends_what_other_threads_wait_for(front: Any) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import pytest
 from grpc_calls import LONG_S, SERVICE, bounded, calling, failure, opened, turn
-from raw_http2 import ENHANCE_YOUR_CALM, GOAWAY, PING, REFUSED_STREAM, RST_STREAM, raw_http2
+from raw_http2 import ACK, ENHANCE_YOUR_CALM, GOAWAY, PING, REFUSED_STREAM, RST_STREAM, raw_http2
 
 from sessile.server.client import AsyncSessionClient, RetryPolicy
 from sessile.server.proto import session_pb2 as pb
@@ -109,7 +110,9 @@ async def test_pings_in_time_are_answered_and_a_flood_of_them_is_not(front: Any)
         assert (frame.kind, frame.error_code) == (GOAWAY, ENHANCE_YOUR_CALM)
 
 
-async def test_a_client_whose_machine_is_gone_ends_its_turn(front: Any) -> None:
+@pytest.mark.parametrize("answered", [0, 1])
+async def test_a_client_whose_machine_is_gone_ends_its_turn(front: Any, answered: int) -> None:
+    """Whether it goes while gRPC measures the connection, which it does with a ping as well, or later."""
     await bounded(front, keepalive_s=0.2, keepalive_timeout_s=0.2)
     session_id = (await front.manager.open(OpenSession())).session_id
     front.engine.will_say([64, 257], gate=asyncio.Event())
@@ -118,7 +121,12 @@ async def test_a_client_whose_machine_is_gone_ends_its_turn(front: Any) -> None:
         client.call(1, f"{SERVICE}/Generate", turn(session_id).SerializeToString())
         while not front.engine.submitted:
             await asyncio.sleep(0.005)
-        await front.engine.idle.wait()  # it answers no ping
+        for _ in range(answered):
+            while (frame := await client.next()) is not None and frame.kind != PING:
+                pass
+            assert frame is not None
+            client.send(PING, ACK, payload=frame.payload)
+        await front.engine.idle.wait()  # it answers no other ping
     assert len(front.engine.aborted) == 1
     assert (await front.manager.get(session_id, "")).version == 1
 
