@@ -146,12 +146,10 @@ class Demo:
         self._note("two sub-agents fork the session: all of its KV is shared")
         tasks = {"tests": "Name one test that is missing.", "docs": "Write one line of documentation."}
         forks = [await session.fork() for _ in tasks]
-        await asyncio.gather(
-            *(
-                self._turn(f"5 sub-agent: {name}", fork.generate(messages=text, sampling=ANSWER))
-                for fork, (name, text) in zip(forks, tasks.items(), strict=True)
-            )
-        )
+        async with asyncio.TaskGroup() as group:
+            for fork, (name, text) in zip(forks, tasks.items(), strict=True):
+                turn = fork.generate(messages=text, sampling=ANSWER)
+                group.create_task(self._turn(f"5 sub-agent: {name}", turn))
         for fork in forks:
             await fork.close()
 
@@ -188,11 +186,12 @@ class Demo:
     async def _turn(self, label: str, turn: AsyncTurn, after_first_token: Callable[[], None] | None = None) -> None:
         began = time.monotonic()
         first = None
-        async for _ in turn:
-            if first is None:
-                first = time.monotonic()
-                if after_first_token is not None:
-                    after_first_token()
+        async with turn:
+            async for _ in turn:
+                if first is None:
+                    first = time.monotonic()
+                    if after_first_token is not None:
+                        after_first_token()
         end = time.monotonic()
         first = end if first is None else first
         self.rows.append(TurnRow(label, turn.finished.usage, first - began, end - first, turn.text))
@@ -250,9 +249,9 @@ async def _run(console: Console) -> None:
     with tempfile.TemporaryDirectory(prefix="sessile-demo-") as folder:
         server = DemoServer(Path(folder))
         console.print("[bold]Sessile demo[/]: starting the server on the embedded model …")
-        start_s = await asyncio.to_thread(server.start)
         demo = Demo(console, server)
         try:
+            start_s = await asyncio.to_thread(server.start)
             async with AsyncSessionClient(f"127.0.0.1:{server.grpc_port}", retry=PATIENT) as client:
                 await demo.play(client)
         finally:

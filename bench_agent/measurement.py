@@ -67,8 +67,6 @@ async def measure(
     prefill = await _prepare(plan, target, stop)
     busy = BusyMeter()
     server = None if target.pid is None else ProcessMeter(target.pid)
-    if server is not None:
-        server.start()
     lag = LagMeter()
     with _no_collector(), (folder / TURNS_FILE).open("wb", buffering=0) as turns:
 
@@ -77,9 +75,13 @@ async def measure(
             watch(record)
 
         lag.start()
-        outcome = await LoadRunner(plan.workload, target.driver, plan.load, watch=keep).run(stop)
-        found_lag = await lag.stop()
-    usage = None if server is None else server.stop()
+        if server is not None:
+            server.start()
+        try:
+            outcome = await LoadRunner(plan.workload, target.driver, plan.load, watch=keep).run(stop)
+        finally:
+            found_lag = await lag.stop()
+            usage = None if server is None else server.stop()
     client = ClientOverhead(lag=found_lag)
     added = await _added(plan) if outcome.ended is Ended.DONE else None
     if added is not None:
@@ -108,13 +110,13 @@ async def _prepare(plan: Measurement, target: Target, stop: asyncio.Event) -> Pr
         return await prefill_speed(target.driver, target.context_length) if plan.calibrate else None
 
     preparing, stopped = asyncio.ensure_future(work()), asyncio.ensure_future(stop.wait())
-    await asyncio.wait((preparing, stopped), return_when=asyncio.FIRST_COMPLETED)
-    stopped.cancel()
-    if preparing.done():
-        return preparing.result()
-    preparing.cancel()
-    await asyncio.wait((preparing,))
-    return None
+    try:
+        await asyncio.wait((preparing, stopped), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        preparing.cancel()
+        stopped.cancel()
+        await asyncio.wait((preparing, stopped))
+    return None if preparing.cancelled() else preparing.result()
 
 
 def _record(

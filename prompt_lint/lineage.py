@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import repeat
 
 from .divergence import common_chars
 from .grammars.words import SUMMARY
@@ -299,8 +300,8 @@ def _root(prompt: Prompt) -> int:
 
 def _overlap(prompt: Prompt, entry: Entry) -> tuple[int, int]:
     """(shared conversation characters, shared characters of tools and system text)."""
-    talk = sum(entry.conversation_digests.get(u.digest, 0) for u in prompt.conversation)
-    rest = sum(entry.digests.get(u.digest, 0) for u in prompt.units if u.section is not Section.MESSAGES)
+    talk = sum(map(entry.conversation_digests.get, prompt.talk_digests, repeat(0)))
+    rest = sum(map(entry.digests.get, prompt.head_digests, repeat(0)))
     return talk, rest
 
 

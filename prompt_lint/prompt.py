@@ -217,6 +217,16 @@ class Prompt:
         return [unit for unit in self.units if unit.section is Section.MESSAGES]
 
     @cached_property
+    def talk_digests(self) -> list[int]:
+        """Digests of the conversation, in its order."""
+        return [unit.digest for unit in self.conversation]
+
+    @cached_property
+    def head_digests(self) -> list[int]:
+        """Digests of tools and leading system text, in their order."""
+        return [unit.digest for unit in self.units if unit.section is not Section.MESSAGES]
+
+    @cached_property
     def tokens(self) -> int:
         """Prompt tokens: measured where the request has usage, else estimated."""
         usage = self.request.usage

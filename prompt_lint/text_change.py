@@ -53,7 +53,7 @@ class TextChange:
     @cached_property
     def hunk(self) -> tuple[Span, Span]:
         """The first changed region in both versions, up to the place where they agree again."""
-        was_end, now_end = self._ends()
+        was_end, now_end = self._ends
         ends = self._first_line_hunk(was_end, now_end) or self._first_resumption(was_end, now_end)
         if ends:
             was_end, now_end = ends
@@ -69,12 +69,18 @@ class TextChange:
     @cached_property
     def region(self) -> tuple[str, str]:
         """Everything between the common beginning and the common end, widened to whole lines."""
-        was_end, now_end = self._ends()
+        was_end, now_end = self._ends
         start = self.position
         return (
             _whole_lines(self.was, Span(start, was_end, "")),
             _whole_lines(self.now, Span(start, now_end, "")),
         )
+
+    @property
+    def middles(self) -> tuple[str, str]:
+        """Everything between the common beginning and the common end."""
+        was_end, now_end = self._ends
+        return self.was[self.position : was_end], self.now[self.position : now_end]
 
     @cached_property
     def lines(self) -> tuple[Span, Span]:
@@ -89,7 +95,7 @@ class TextChange:
     @cached_property
     def shared_text(self) -> str:
         """What both versions hold behind the first hunk: what follows it alike, equal lines, the common end."""
-        was_end, now_end = self._ends()
+        was_end, now_end = self._ends
         was, now = self.hunk
         if was.end >= was_end:
             return self.was[was_end:]
@@ -138,15 +144,16 @@ class TextChange:
     @property
     def inserted(self) -> str | None:
         """The text that was put in, when nothing was taken away."""
-        was_end, now_end = self._ends()
+        was_end, now_end = self._ends
         return self.now[self.position : now_end] if was_end == self.position else None
 
     @property
     def removed(self) -> str | None:
         """The text that was taken away, when nothing was put in."""
-        was_end, now_end = self._ends()
+        was_end, now_end = self._ends
         return self.was[self.position : was_end] if now_end == self.position else None
 
+    @cached_property
     def _ends(self) -> tuple[int, int]:
         """Ends of the differing middles once the common end is cut off."""
         limit = min(len(self.was), len(self.now)) - self.position
@@ -195,6 +202,7 @@ def _whole_lines(text: str, span: Span) -> str:
 
 def differs_in_white_space_only(was: str, now: str) -> bool:
     """True when two different texts are equal once runs of white space count as nothing."""
+    was, now = TextChange(was, now, common_length(was, now)).middles
     return was != now and _BLANK.sub("", was) == _BLANK.sub("", now)
 
 

@@ -25,6 +25,7 @@ from .lifecycle import Lifecycle
 from .model.source import resolve_model
 from .places import listen, prepare_data_dir
 from .progress import StartProgress, start_progress
+from .tasks import end
 
 if TYPE_CHECKING:
     from .front import Front
@@ -78,7 +79,7 @@ async def _start(
     engine = EngineClient(_with_folders(config), progress, config.limits)
     stack.push_async_callback(engine.close)
     loading = asyncio.ensure_future(engine.start())
-    stack.callback(loading.cancel)
+    stack.push_async_callback(end, loading)
     start_front = await asyncio.to_thread(_import_front)
     front = await start_front(config, source, engine, listener, access, lifecycle.check_admission, stack)
     await loading
@@ -117,10 +118,9 @@ async def _unless_stopped(work: Coroutine[Any, Any, _Result], lifecycle: Lifecyc
     working = asyncio.ensure_future(work)
     stopped = asyncio.ensure_future(lifecycle.stopped())
     await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
-    stopped.cancel()
+    await end(stopped)
     if not working.done():
-        working.cancel()
-        await asyncio.wait((working,))
+        await end(working)
         return None
     return working.result()
 
@@ -153,5 +153,5 @@ async def _drain(running: _Running, lifecycle: Lifecycle, timeout_s: float) -> N
         await running.engine.close()
         await asyncio.wait((waiting,), timeout=_LAST_WORDS_S)
     for task in (waiting, cancelled):
-        task.cancel()
+        await end(task)
     logger.info("stopped")

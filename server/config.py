@@ -23,6 +23,7 @@ from .engine.engine_config import EngineConfig
 from .engine.limits_config import LimitsConfig
 from .identity.auth_config import AuthConfig, TlsConfig
 from .observe.config import ObserveConfig
+from .rpc.grpc_config import GrpcConfig
 from .settings import ENVIRONMENT_PREFIX, Setting, settings_of, suggest
 from .text.answer_format import TextConfig
 from .text.grammar_config import GrammarConfig
@@ -104,12 +105,6 @@ class SessionsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     def policy(self) -> PersistencePolicy:
         """The policy of a session that has none of its own."""
         return PersistencePolicy(Persistence(self.persistence), self.idle_s)
-
-
-class GrpcConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """gRPC."""
-
-    port: Annotated[Port, Meta(description="port of gRPC; 0 takes a free one")] = 50051
 
 
 class LogConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

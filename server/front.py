@@ -18,6 +18,8 @@ import uvicorn
 
 from ..sessions.batches.service import Batches
 from ..sessions.batches.store import BatchStore
+from ..sessions.copies.copies import DataCopies
+from ..sessions.copies.thread import CopyThread
 from ..sessions.manager import SessionManager
 from ..sessions.store import SessionStore
 from .command_line import installed_version
@@ -30,6 +32,7 @@ from .model.source import ModelSource
 from .observe.opening import open_observatory
 from .readiness import Readiness, readiness
 from .rpc.rpc_server import RpcServer
+from .tasks import end
 from .text.chat_template import ChatTemplate
 from .text.tokenizer import Tokenizer
 from .text.tokenizer_files import load_chat_template, load_tokenizer
@@ -78,6 +81,7 @@ async def start_front(
     tokenizer, template = await asyncio.to_thread(_load_text, source)
     store = await asyncio.to_thread(SessionStore, config.server.data_dir)
     stack.callback(store.close)
+    stack.callback(CopyThread(DataCopies(config.server.data_dir)).close)
     served = served_name(config, source)
     observatory = open_observatory(config.observe, served.name, installed_version(), tokenizer, template)
     stack.callback(observatory.close)
@@ -119,14 +123,12 @@ async def start_front(
     await stack.enter_async_context(serve_http(parts, listener, config, access.certificates))
     await batches.start(LineRunner(parts))
     following = asyncio.create_task(observatory.kv_events.follow(engine.cache_events()))
-    stack.callback(following.cancel)
-    rpc = RpcServer(
-        manager, access.gate, host=config.server.host, port=config.grpc.port, certificates=access.certificates
-    )
+    stack.push_async_callback(end, following)
+    rpc = RpcServer(manager, access.gate, config.grpc, host=config.server.host, certificates=access.certificates)
     grpc_port = await rpc.start()
     stack.push_async_callback(rpc.stop, LAST_WORDS_S)
     telling = asyncio.create_task(_tell_health(rpc, ready))
-    stack.callback(telling.cancel)
+    stack.push_async_callback(end, telling)
     return Front(manager, rpc, served, grpc_port, ready)
 
 
@@ -188,7 +190,7 @@ async def serve_http(
         yield
     finally:
         if watching is not None:
-            watching.cancel()
+            await end(watching)
         server.should_exit = True
         await serving
 

@@ -11,7 +11,7 @@ import enum
 import math
 import re
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -105,7 +105,9 @@ class Setting:
     def expectation(self) -> str:
         """What a value has to be, in words."""
         if self.is_size:
-            return 'a number of bytes, such as 4096, "512MiB" or "2GB"'
+            member = next(member for member in _members(self.type) if member is not type(None))
+            bounds = _bounds(_unwrap(member)[1], shown_size)
+            return f'a number of bytes{bounds}, such as 4096, "512MiB" or "2GB"'
         return _expectation(self.type)
 
 
@@ -197,12 +199,17 @@ def _expectation_of_one(hint: Any) -> str:
     if get_origin(bare) in (tuple, list):
         return "a list of texts (in a flag or a variable: separated by commas)"
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}
+    return names.get(bare, str(bare)) + _bounds(metas, str)
+
+
+def _bounds(metas: list[msgspec.Meta], shown: Callable[[Any], str]) -> str:
+    """`` from A to B``, as far as there are bounds, each through ``shown``."""
     lower = next((meta.ge for meta in metas if meta.ge is not None), None)
     upper = next((meta.le for meta in metas if meta.le is not None), None)
     above = next((meta.gt for meta in metas if meta.gt is not None), None)
     bounds = [
-        "" if lower is None else f" from {lower}",
-        "" if above is None else f" above {above}",
-        "" if upper is None else f" to {upper}",
+        "" if lower is None else f" from {shown(lower)}",
+        "" if above is None else f" above {shown(above)}",
+        "" if upper is None else f" to {shown(upper)}",
     ]
-    return names.get(bare, str(bare)) + "".join(bounds)
+    return "".join(bounds)

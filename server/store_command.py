@@ -1,48 +1,73 @@
-"""``sessile store``: copy the session store, list its copies, and go back to the last good one."""
+"""``sessile store``: copy the sessions and the batches, list the copies, and go back to the last good one."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from ..sessions.store.copies import StoreCopies, require_sound, restore_newest
-from ..sessions.store.files import DATABASE_NAME
+from ..sessions.copies.batches import contents_missing
+from ..sessions.copies.copies import DataCopies, made_at, size_of
+from ..sessions.copies.databases import require_sound
+from ..sessions.copies.restore import ALL, Part, restore_newest
+from ..sessions.errors import StoreError
 
 
 def run_store(given: argparse.Namespace, data_dir: Path) -> int:
-    """Run one of the commands on the store in ``data_dir`` and return the exit status. Raises StoreError."""
+    """Run one of the commands on what is in ``data_dir`` and return the exit status. Raises StoreError."""
     match given.action:
         case "check":
-            require_sound(data_dir / DATABASE_NAME)
-            sys.stdout.write(f"{data_dir / DATABASE_NAME} is sound\n")
+            _check(data_dir)
         case "copy":
-            sys.stdout.write(f"{StoreCopies(data_dir).make()}\n")
+            sys.stdout.write(f"{DataCopies(data_dir).make()}\n")
         case "copies":
-            for copy in StoreCopies(data_dir).all():
-                status = copy.stat()
-                sys.stdout.write(f"{_time(status.st_mtime)}  {status.st_size / 2**20:8.1f} MiB  {copy}\n")
+            for copy in DataCopies(data_dir).all():
+                sys.stdout.write(f"{_time(made_at(copy))}  {size_of(copy) / 2**20:8.1f} MiB  {copy}\n")
         case "restore":
-            source, aside = restore_newest(data_dir)
-            made = _time(source.stat().st_mtime)
-            sys.stdout.write(
-                f"the store is again as it was at {made}; what was there before is in {aside}\n"
-                "sessions opened and turns taken since then are missing; KV on disk is found again by its content\n"
-            )
+            _restore(data_dir, ALL if given.only is None else (Part(given.only),))
     return 0
+
+
+_LOST = {
+    Part.SESSIONS: "sessions opened and turns taken since then are missing; KV on disk is found again by its content",
+    Part.BATCHES: "files and batches made since then are missing; lines that ended since then are run again",
+}
+
+
+def _check(data_dir: Path) -> None:
+    present = [data_dir / part.database for part in ALL if part is Part.SESSIONS or (data_dir / part.database).exists()]
+    for path in present:
+        require_sound(path)
+    missing = contents_missing(data_dir) if len(present) == len(ALL) else []
+    if missing:
+        raise StoreError(
+            f"{len(missing)} files of batches have not their contents, {missing[0]} for one",
+            remedy="`sessile store restore --only batches`, or delete them",
+        )
+    sys.stdout.write("".join(f"{path} is sound\n" for path in present))
+
+
+def _restore(data_dir: Path, wanted: Sequence[Part]) -> None:
+    source, aside = restore_newest(data_dir, parts=wanted)
+    parts = [part for part in wanted if (source / part.database).exists()]
+    names, lost = " and ".join(parts), "\n".join(_LOST[part] for part in parts)
+    made = _time(made_at(source))
+    sys.stdout.write(f"{names} are again as they were at {made}; what was there before is in {aside}\n{lost}\n")
 
 
 def store_parser() -> argparse.ArgumentParser:
     """The command line behind ``sessile store``."""
-    parser = argparse.ArgumentParser(prog="sessile store", description="Look after the session store.")
+    parser = argparse.ArgumentParser(prog="sessile store", description="Look after the sessions and the batches.")
     parser.add_argument("--data-dir", metavar="PATH", help="the server's data folder")
     parser.add_argument("--config", metavar="FILE", help="the server's TOML file")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    actions.add_parser("check", help="read all of the store and check it; works beside a running server")
+    actions.add_parser("check", help="read all of both databases and check them; works beside a running server")
     actions.add_parser("copy", help="make a copy now; works beside a running server, which makes one every 6 hours")
     actions.add_parser("copies", help="list the copies, newest first")
-    actions.add_parser("restore", help="put the newest sound copy in the store's place; the server must not run")
+    restore = actions.add_parser("restore", help="put the newest sound copy in their place; the server must not run")
+    restore.add_argument("--only", choices=[part.value for part in Part], help="leave the other one as it is")
     return parser
 
 

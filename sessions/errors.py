@@ -15,7 +15,7 @@
     ├── StoreError             the session store cannot be read or written
     │   └── StoreUnavailable   nothing can be written at the moment: the disk is full or fails
     ├── CapacityError          queue or budget full; try again later
-    ├── DeadlineExceeded       the turn's deadline passed while it waited
+    ├── DeadlineExceeded       the turn's deadline passed while it waited, or its client was waited for too long
     ├── Draining               the server is shutting down
     └── EngineError            the engine died or is restarting
 
@@ -116,7 +116,8 @@ class CapacityError(SessileError):
 
 
 class DeadlineExceeded(SessileError):
-    """The turn's deadline passed before the engine had begun with it; nothing was computed."""
+    """A time limit passed: the turn's before the engine had begun with it, the call's, or that for its client to send a
+    message or to read its answer. Nothing was committed."""
 
 
 class Draining(SessileError):

@@ -48,15 +48,14 @@ async def measure_overhead(sessions: int, seconds: float, *, seed: int = 0) -> O
     command += ["--ttft", str(TTFT_S), "--tpot", str(TPOT_S)]
     pipe = asyncio.subprocess.PIPE
     server = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
-    assert server.stdin is not None and server.stdout is not None
+    assert server.stdout is not None
     try:
         line = await server.stdout.readline()
         if not line.strip().isdigit():
             raise TargetError("the null server did not start")
         return await _measure(f"http://127.0.0.1:{int(line)}", sessions, seconds, seed)
     finally:
-        server.stdin.close()
-        await server.wait()
+        await server.communicate(b"")  # closes its input, which ends it, and reads what it says until then
 
 
 async def _measure(url: str, sessions: int, seconds: float, seed: int) -> Overhead:

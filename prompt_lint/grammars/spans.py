@@ -7,6 +7,7 @@ import unicodedata
 from dataclasses import dataclass
 
 _REACH = 72
+_OTHER_DIGIT = re.compile(r"(?![0-9])\d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,11 @@ def match_at(pattern: re.Pattern[str], text: str, position: int, reach: int = _R
     return touching
 
 
+def is_near(sign: re.Pattern[str], text: str, position: int, reach: int = _REACH) -> bool:
+    """Whether ``sign`` stands in what ``match_at`` searches. Asked first where a grammar costs much to search for."""
+    return sign.search(text, max(0, position - reach), position + reach) is not None
+
+
 def _span(text: str, start: int, end: int) -> Span:
     return Span(start, end, text[start:end])
 
@@ -42,14 +48,15 @@ def _plain_digits(text: str) -> str:
     """Digits of every script as 0 to 9; the length stays."""
     if text.isascii():
         return text
-    return "".join(str(unicodedata.digit(c)) if c.isdecimal() and not c.isascii() else c for c in text)
+    return _OTHER_DIGIT.sub(lambda found: str(unicodedata.digit(found.group())), text)
 
 
 def both_at(
     pattern: re.Pattern[str], was: str, now: str, position: int, reach: int = _REACH
 ) -> tuple[Span, Span] | None:
     """Matches in both texts that cover the place where they part and have two values."""
-    a, b = match_at(pattern, was, position, reach), match_at(pattern, now, position, reach)
+    a = match_at(pattern, was, position, reach)
+    b = match_at(pattern, now, position, reach) if a else None
     if a and b and a.text != b.text and a.start == b.start:
         return a, b
     return None

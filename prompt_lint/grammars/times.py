@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .spans import Span, both_at
+from .spans import Span, both_at, is_near
 
 _ABBREVIATIONS = (
     "jan feb mar apr may jun jul aug sep sept oct nov dec mai okt dez mär mrz "
@@ -93,12 +93,16 @@ AGO = re.compile(
 )
 DAY_PART = re.compile(r"\b(?:good )?(?:morning|afternoon|evening|night)\b", _FLAGS)
 
-_STAMPS = (ASCTIME, DATE_TIME, TIME_FIRST, COMPACT_STAMP, CLOCK, AGO)
+_STAMPS = (ASCTIME, DATE_TIME, TIME_FIRST, COMPACT_STAMP, CLOCK)
+_DIGIT = re.compile(r"\d")  # each of these stamps has one
+_OF_DATES = re.compile(r"[\d期月火水木金土日]")  # each date has one of these
 
 
 def timestamps_at(was: str, now: str, position: int) -> tuple[Span, Span] | None:
     """Two clock values below day precision in the slot where the texts part, or None."""
-    for pattern in _STAMPS:
+    if not is_near(_DIGIT, was, position):
+        return both_at(AGO, was, now, position)
+    for pattern in (*_STAMPS, AGO):
         found = both_at(pattern, was, now, position)
         if found:
             return found
@@ -116,4 +120,5 @@ def _epochs_at(was: str, now: str, position: int) -> tuple[Span, Span] | None:
 
 def dates_at(was: str, now: str, position: int) -> tuple[Span, Span] | None:
     """Two dates of day precision in the slot where the texts part, or None."""
-    return both_at(DATE, was, now, position) or both_at(DAY_WORD, was, now, position)
+    found = both_at(DATE, was, now, position) if is_near(_OF_DATES, was, position) else None
+    return found or both_at(DAY_WORD, was, now, position)

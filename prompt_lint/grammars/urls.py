@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from urllib.parse import parse_qsl, urlsplit
 
-from .spans import Span, match_at
+from .spans import Span, is_near, match_at
 
 _LONGEST = 2000
+_MARK = re.compile("://")
 URL = re.compile(r"(?:https?|s3|gs|ftp|blob|wss?)://[^\s\"'<>`\])}]+", re.IGNORECASE)
 SIGNING_KEY = re.compile(
     r"^(?:x-[\w-]*(?:sig|signature|date|expires|credential|token|signedheaders|algorithm)[\w-]*|"
@@ -22,7 +23,7 @@ SIGNING_KEY = re.compile(
 
 def signed_urls_at(was: str, now: str, position: int) -> tuple[Span, Span, list[str]] | None:
     """Two URLs of one resource at the place where texts part, and the query keys that changed; None otherwise."""
-    a, b = match_at(URL, was, position, _LONGEST), match_at(URL, now, position, _LONGEST)
+    a, b = _url_at(was, position), _url_at(now, position)
     if not a or not b or a.start != b.start or a.text == b.text:
         return None
     first, second = urlsplit(a.text), urlsplit(b.text)
@@ -33,3 +34,8 @@ def signed_urls_at(was: str, now: str, position: int) -> tuple[Span, Span, list[
     if changed and all(SIGNING_KEY.match(key) for key in changed):
         return a, b, changed
     return None
+
+
+def _url_at(text: str, position: int) -> Span | None:
+    """The URL that covers the place. Most texts have none near it: that is found out before the search."""
+    return match_at(URL, text, position, _LONGEST) if is_near(_MARK, text, position, _LONGEST) else None

@@ -127,7 +127,7 @@ class ListingOrder:
     def judge(self, brk: Break) -> Verdict | None:
         if brk.text is None:
             return None
-        for was, now in (brk.text.region, brk.text.block):
+        for was, now in dict.fromkeys((brk.text.region, brk.text.block)):
             if is_reordered(was, now):
                 return Verdict(self.code, "the same list is printed in another order", was=was, now=now)
         return None

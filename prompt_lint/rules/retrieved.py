@@ -36,21 +36,26 @@ class RetrievedEarly:
         if brk.text is None or brk.section is Section.TOOLS:
             return None
         was, now = brk.text.block
-        marked = words.RETRIEVED.search(brk.text.context) or (
-            words.RETRIEVED.search(was) and words.RETRIEVED.search(now)
-        )
-        replaced = _low_overlap(brk.text) and max(len(was), len(now)) >= _BLOCK
-        large = (
-            brk.section is Section.SYSTEM
-            and brk.scope is Scope.LINEAGE
-            and replaced
-            and min(len(was), len(now)) >= _BLOCK
-        )
-        if (marked and _several_words(brk.text)) or large:
+        if _is_replaced_block(brk, brk.text) or (_several_words(brk.text) and _is_marked(brk.text)):
             return Verdict(
                 self.code, "retrieved text changes with each query and stands before static text", was=was, now=now
             )
         return None
+
+
+def _is_replaced_block(brk: Break, change: TextChange) -> bool:
+    """A long block of the system text has other words than in the request before."""
+    return (
+        brk.section is Section.SYSTEM
+        and brk.scope is Scope.LINEAGE
+        and min(map(len, change.block)) >= _BLOCK
+        and _low_overlap(change)
+    )
+
+
+def _is_marked(change: TextChange) -> bool:
+    """Words that stand around retrieved text stand above the block, or in both versions of it."""
+    return bool(words.RETRIEVED.search(change.context) or all(words.RETRIEVED.search(text) for text in change.block))
 
 
 def _several_words(change: TextChange) -> bool:

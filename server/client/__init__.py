@@ -8,6 +8,7 @@ from __future__ import annotations
 from ...sessions.errors import (
     CapacityError,
     ContextOverflow,
+    DeadlineExceeded,
     Draining,
     EngineError,
     ModelChanged,
@@ -64,7 +65,7 @@ from ..engine.messages import FinishReason, Priority, TokenLogprobs, TokensBySou
 from ..engine.sampling_params import SamplingParams
 from ..text.tool_calls import MalformedCall, ReasoningDelta, ToolCallArguments, ToolCallStarted
 from .asynchronous import AsyncSessionClient
-from .errors import CallFailed, ConnectionLost, DeadlineExceeded, TurnInterrupted
+from .errors import CallFailed, ConnectionLost, TurnInterrupted
 from .retry import NO_RETRIES, RetryPolicy
 from .session import AsyncSession
 from .synchronous import Session, SessionClient, Turn, Watch

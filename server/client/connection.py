@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import grpc
 import grpc.aio
@@ -16,12 +16,13 @@ from ...sessions.manager.requests import ExportRequest, Imported, ImportSession,
 from ..proto import events, responses, transfer
 from ..proto import session_pb2 as pb
 from ..proto.session_pb2_grpc import SessionServiceStub
-from .api_key import with_api_key
+from .api_key import KeyedChannel
 from .errors import from_rpc_error
 from .retry import RetryPolicy
 
 _Answer = TypeVar("_Answer")
 _KEEPALIVE_MS = 30_000
+_EOF: object = grpc.aio.EOF  # type: ignore[attr-defined]  # missing in its stubs
 
 
 class Connection:
@@ -34,7 +35,6 @@ class Connection:
         credentials: grpc.ChannelCredentials | None,
         api_key: str | None = None,
     ) -> None:
-        interceptors = with_api_key(api_key)
         options: list[tuple[str, Any]] = [
             ("grpc.max_receive_message_length", -1),
             ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
@@ -44,10 +44,11 @@ class Connection:
             ("grpc.enable_retries", 0),  # done here, where the request ids are known
         ]
         if credentials is None:
-            self._channel = grpc.aio.insecure_channel(target, options=options, interceptors=interceptors)
+            self._channel = grpc.aio.insecure_channel(target, options=options)
         else:
-            self._channel = grpc.aio.secure_channel(target, credentials, options=options, interceptors=interceptors)
-        self.stub = SessionServiceStub(self._channel)
+            self._channel = grpc.aio.secure_channel(target, credentials, options=options)
+        keyed = None if api_key is None else cast("grpc.aio.Channel", KeyedChannel(self._channel, api_key))
+        self.stub = SessionServiceStub(keyed or self._channel)
         self.retry = retry
 
     async def call(self, send: Callable[[], Awaitable[_Answer]]) -> _Answer:
@@ -86,16 +87,11 @@ class Connection:
         Raises:
             SessileError: the server's, or ConnectionLost if the stream ends without the turn's end.
         """
-        call = self.stub.Generate(message, timeout=timeout_s)
-        try:
-            async for response in call:
+        async with aclosing(_responses(self.stub.Generate(message, timeout=timeout_s))) as found:
+            async for response in found:
                 event = responses.read_event(response, message.session_id)
                 if event is not None:
                     yield event
-        except grpc.aio.AioRpcError as rpc_error:
-            raise from_rpc_error(rpc_error) from rpc_error
-        finally:
-            call.cancel()
 
     async def watch(self, request: WatchRequest) -> AsyncGenerator[SessionEvent, None]:
         """Events until the server ends the watch. Closing it cancels the call.
@@ -103,16 +99,11 @@ class Connection:
         Raises:
             SessileError: the server's, or ConnectionLost if the connection breaks; what happens then is not told.
         """
-        call = self.stub.Watch(events.write_watch(request))
-        try:
-            async for response in call:
+        async with aclosing(_responses(self.stub.Watch(events.write_watch(request)))) as found:
+            async for response in found:
                 event = events.read_session_event(response)
                 if event is not None:
                     yield event
-        except grpc.aio.AioRpcError as rpc_error:
-            raise from_rpc_error(rpc_error) from rpc_error
-        finally:
-            call.cancel()
 
     async def export(self, request: ExportRequest) -> AsyncGenerator[bytes, None]:
         """A session's file, in chunks. It is sent once: after an error, begin again.
@@ -120,14 +111,9 @@ class Connection:
         Raises:
             SessileError: the server's, or ConnectionLost.
         """
-        call = self.stub.Export(transfer.write_export(request))
-        try:
-            async for response in call:
+        async with aclosing(_responses(self.stub.Export(transfer.write_export(request)))) as found:
+            async for response in found:
                 yield response.chunk
-        except grpc.aio.AioRpcError as rpc_error:
-            raise from_rpc_error(rpc_error) from rpc_error
-        finally:
-            call.cancel()
 
     async def import_once(self, request: ImportSession, chunks: AsyncIterator[bytes]) -> Imported:
         """A session from a file.
@@ -175,3 +161,18 @@ class Connection:
 
     async def close(self) -> None:
         await self._channel.close(None)
+
+
+async def _responses(call: Any) -> AsyncGenerator[Any, None]:
+    """What a call streams; closing it cancels the call. Read one by one: gRPC's own iterator is never closed.
+
+    Raises:
+        SessileError: the server's, or ConnectionLost.
+    """
+    try:
+        while (response := await call.read()) is not _EOF:
+            yield response
+    except grpc.aio.AioRpcError as rpc_error:
+        raise from_rpc_error(rpc_error) from rpc_error
+    finally:
+        call.cancel()

@@ -3,7 +3,7 @@
 SessileError
 ├── ConnectionLost     no server answers there, or it went away and did not come back in time
 │   └── TurnInterrupted    a turn broke off in its middle and could not be taken up again
-├── DeadlineExceeded   the call's own time limit passed
+├── DeadlineExceeded   the call's own time limit passed, or one that the server has for it
 └── CallFailed         any other status of gRPC; ``code`` says which
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from ...sessions.errors import SessileError
+from ...sessions.errors import DeadlineExceeded, SessileError
 from ..proto.errors import DETAILS_KEY, from_details
 
 
@@ -27,10 +27,6 @@ class TurnInterrupted(ConnectionLost):
 
     The session holds nothing of it, or all that the second run said if that was over already: refresh it to see.
     """
-
-
-class DeadlineExceeded(SessileError):
-    """The time limit of the call passed; a turn in progress was not committed."""
 
 
 class CallFailed(SessileError):

@@ -17,8 +17,7 @@ async def write_whole(path: str | os.PathLike[str], chunks: AsyncGenerator[bytes
     unfinished = target.with_name(f"{target.name}.unfinished")
     size = 0
     try:
-        file = await asyncio.to_thread(unfinished.open, "wb")
-        with file:
+        with unfinished.open("wb") as file:  # opened in a thread it could not be taken back
             async with aclosing(chunks):
                 async for chunk in chunks:
                     size += await asyncio.to_thread(file.write, chunk)
@@ -32,7 +31,6 @@ async def write_whole(path: str | os.PathLike[str], chunks: AsyncGenerator[bytes
 
 async def read_chunks(path: str | os.PathLike[str]) -> AsyncGenerator[bytes, None]:
     """A file, piece by piece, open until the iterator is closed. Raises OSError."""
-    file = await asyncio.to_thread(Path(path).open, "rb")
-    with file:
+    with Path(path).open("rb") as file:  # noqa: ASYNC230 - opened in a thread it could not be taken back
         while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
             yield chunk

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import os
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import Any, TypeVar, Unpack
 
@@ -45,28 +46,58 @@ class _LoopThread:
         self._loop.set_exception_handler(_on_loop_error)
         self._thread = threading.Thread(target=self._loop.run_forever, name="sessile-client", daemon=True)
         self._thread.start()
+        self._stopping = False
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Wait for ``work``; an interrupted wait (Ctrl-C) cancels it."""
+        """Wait for ``work``; an interrupted wait (Ctrl-C) cancels it. Raises SessileError when the loop is stopped."""
         if self._loop.is_closed():
             work.close()
-            raise SessileError("the client is closed", remedy="make another")
+            raise _closed()
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            if self._stopping:
+                raise _closed() from None
+            raise
         except BaseException:
             future.cancel()
             raise
 
     @property
     def stopped(self) -> bool:
-        return self._loop.is_closed()
+        """Also while it is being stopped."""
+        return self._stopping
 
-    def stop(self) -> None:
-        self.run(self._loop.shutdown_asyncgens())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+    def stop(self, last: Callable[[], Awaitable[None]]) -> None:
+        """Do ``last``, and end what still runs, as ``asyncio.run`` does; those who wait for it in other threads are
+        told."""
+        self._stopping = True
+        try:
+            self.run(self._finish(last))
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    async def _finish(self, last: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await last()
+        finally:
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+            await self._loop.shutdown_asyncgens()
+            await self._loop.shutdown_default_executor()
+
+
+async def _nothing() -> None:
+    pass
+
+
+def _closed() -> SessileError:
+    return SessileError("the client is closed", remedy="make another")
 
 
 def _on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -101,7 +132,11 @@ class SessionClient:
         async def connect() -> AsyncSessionClient:  # inside the loop that will use the channel
             return AsyncSessionClient(target, tenant=tenant, retry=retry, credentials=credentials, api_key=api_key)
 
-        self._client = self._loop.run(connect())
+        try:
+            self._client = self._loop.run(connect())
+        except BaseException:
+            self._loop.stop(_nothing)
+            raise
 
     def __enter__(self) -> SessionClient:
         return self
@@ -118,8 +153,7 @@ class SessionClient:
     def close(self) -> None:
         """Close the connection. Sessions stay as they are."""
         if not self._loop.stopped:
-            self._loop.run(self._client.aclose())
-            self._loop.stop()
+            self._loop.stop(self._client.aclose)
 
     def open(
         self,

@@ -6,13 +6,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from types import TracebackType
 
-from ...sessions.errors import SessileError
+from ...sessions.errors import DeadlineExceeded, SessileError
 from ...sessions.manager.requests import TextDelta, TurnDelta, TurnFinished
 from ...sessions.messages import ToolCall
 from ..proto import session_pb2 as pb
 from ..text.tool_calls import MalformedCall, ReasoningDelta, ToolCallArguments, ToolCallStarted
 from .connection import Connection
-from .errors import ConnectionLost, DeadlineExceeded, TurnInterrupted
+from .errors import ConnectionLost, TurnInterrupted
 
 
 class AsyncTurn:

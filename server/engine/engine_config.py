@@ -66,7 +66,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         float, Meta(ge=0, le=1, description="share of the KV pool that hard pins may keep, together")
     ] = 0.5
     tenant_pinned_bytes: Annotated[
-        int, Meta(ge=0, description="of the KV pool, what a tenant's hard pins may keep; 0: as much as all may")
+        int, Meta(ge=0, description="of the KV pool, what a tenant's pins may keep; 0: as much as all may")
     ] = 0
     tenant_kv_bytes: Annotated[
         int, Meta(ge=0, description="of the KV pool, what a tenant may keep cached before its own goes first; 0: all")

@@ -14,7 +14,7 @@ from .certificates import Certificates, Stamp
 
 logger = logging.getLogger(__name__)
 
-RELOAD_S = 10.0  # between looks at the files
+RELOAD_S = 1.0  # between looks at the files
 
 
 class CertificateWatch:

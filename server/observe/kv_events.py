@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 
 import msgspec
 
@@ -35,11 +36,12 @@ class KvEventLog:
         self.latest: deque[SeenEvent] = deque(maxlen=MAX_EVENTS)
 
     async def follow(self, events: AsyncGenerator[CacheEvents, None]) -> None:
-        """Count until the stream ends."""
-        async for batch in events:
-            self.num_lost += batch.num_lost
-            for event in batch.events:
-                self.note(event)
+        """Count until the stream ends, and close it."""
+        async with aclosing(events):
+            async for batch in events:
+                self.num_lost += batch.num_lost
+                for event in batch.events:
+                    self.note(event)
 
     def note(self, event: CacheEvent) -> None:
         """Count one event."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import aclosing, suppress
 from typing import Any
 
 import grpc
@@ -14,18 +14,19 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from ...sessions.errors import RequestError, SessileError
+from ...sessions.errors import DeadlineExceeded, RequestError, SessileError
 from ..error_status import status_of
 from ..identity.gate import Gate
 from ..proto.errors import DETAILS_KEY, to_status
 from .authentication import identify
+from .patience import EOF, Context, next_message
 
 logger = logging.getLogger(__name__)
 
 _OURS = "/sessile."
 _LINGER_S = 5.0
-_Behaviour = Callable[[Any, Any], Awaitable[Any]]
-_Refuse = Callable[[Any, Any, SessileError], Awaitable[None]]
+_Behaviour = Callable[[Context], Awaitable[Any]]
+_Refuse = Callable[[Context, SessileError], Awaitable[None]]
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
@@ -36,30 +37,33 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
     would be a wish refused in silence. Nor does a call without a valid key, where there are keys.
     """
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, send_timeout_s: float) -> None:
+        """``send_timeout_s``: seconds for each message of a request."""
         self._gate = gate
+        self._send_timeout_s = send_timeout_s
 
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any]]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler[Any, Any]:
+        """To gRPC every request is a stream, also one message: gRPC itself would wait for that for ever."""
         handler = await continuation(handler_call_details)
-        if handler is None or not handler_call_details.method.startswith(_OURS):
-            return handler
-        deserialise = _decoding(handler.request_deserializer)
         method = handler_call_details.method
+        if handler is None or not method.startswith(_OURS):
+            return handler
         if handler.request_streaming:
-            return grpc.stream_unary_rpc_method_handler(
-                _guarded_stream(handler.stream_unary, method, self._gate), deserialise, handler.response_serializer
-            )
-        if handler.response_streaming:
-            return grpc.unary_stream_rpc_method_handler(
-                _guarded(handler.unary_stream, method, self._gate), deserialise, handler.response_serializer
-            )
-        return grpc.unary_unary_rpc_method_handler(
-            _guarded(handler.unary_unary, method, self._gate), deserialise, handler.response_serializer
+            behaviour, refuse = _with_requests(handler.stream_unary, self._send_timeout_s), _refuse_sender
+        else:
+            one = handler.unary_stream or handler.unary_unary
+            behaviour, refuse = _with_request(one, self._send_timeout_s), _abort
+        as_handler = (
+            grpc.stream_stream_rpc_method_handler
+            if handler.response_streaming
+            else grpc.stream_unary_rpc_method_handler
         )
+        guarded = _with_status(behaviour, method, self._gate, refuse)
+        return as_handler(guarded, _decoding(handler.request_deserializer), handler.response_serializer)
 
 
 class _Undecodable:
@@ -76,66 +80,69 @@ def _decoding(deserialise: Any) -> Callable[[bytes], Any]:
     return decode
 
 
-def _guarded(behaviour: Any, method: str, gate: Gate) -> _Behaviour:
+def _with_request(behaviour: Any, within_s: float) -> _Behaviour:
     """A method with one request."""
 
-    async def checked(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+    async def called(context: Context) -> Any:
+        request = await next_message(context, within_s)
+        if request is None:
+            raise RequestError("the call has no request", remedy="send one message")
         _require_known(request)
         return await behaviour(request, context)
 
-    return _with_status(checked, method, gate, _abort)
+    return called
 
 
-def _guarded_stream(behaviour: Any, method: str, gate: Gate) -> _Behaviour:
+def _with_requests(behaviour: Any, within_s: float) -> _Behaviour:
     """A method with a stream of requests."""
 
-    async def checked(requests: AsyncIterator[Any], context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        return await behaviour(_known(requests), context)
+    async def called(context: Context) -> Any:
+        async with aclosing(_requests(context, within_s)) as requests:
+            return await behaviour(requests, context)
 
-    async def refuse(requests: AsyncIterator[Any], context: Any, error: SessileError) -> None:
-        await _let_finish(requests, context)
-        await _abort(requests, context, error)
-
-    return _with_status(checked, method, gate, refuse)
+    return called
 
 
-async def _let_finish(requests: AsyncIterator[Any], context: grpc.aio.ServicerContext[Any, Any]) -> None:
-    """Say that an answer is coming, and drop what the client sends until it stops, or for so many seconds: a client
-    that is cut off while it writes may never see why."""
-    await context.send_initial_metadata(())
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_LINGER_S):
-            async for _ in requests:
-                pass
-
-
-async def _known(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    async for request in requests:
+async def _requests(context: Context, within_s: float) -> AsyncGenerator[Any, None]:
+    while (request := await next_message(context, within_s)) is not None:
         _require_known(request)
         yield request
 
 
-def _with_status(behaviour: _Behaviour, method: str, gate: Gate, refuse: _Refuse) -> _Behaviour:
-    async def guarded(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+def _with_status(
+    behaviour: _Behaviour, method: str, gate: Gate, refuse: _Refuse
+) -> Callable[[Any, Context], Awaitable[Any]]:
+    async def guarded(_: Any, context: Context) -> Any:
         try:
-            identify(gate, context)
-            return await behaviour(request, context)
+            identify(gate, context)  # before anything of the request is read
+            return await behaviour(context)
         except SessileError as error:
             if status_of(error).grpc_code is grpc.StatusCode.INTERNAL:
                 logger.error("%s failed: %s", method, error)  # the operator's to mend, not the caller's
-            await refuse(request, context, error)
+            await refuse(context, error)
         except grpc.aio.AbortError:
             raise
         except Exception as error:
             incident = uuid.uuid4().hex[:12]
             logger.exception("unexpected error in %s, incident %s", method, incident, exc_info=error)
-            told = SessileError(f"an unexpected error, incident {incident} in the server's log")
-            await refuse(request, context, told)
+            await refuse(context, SessileError(f"an unexpected error, incident {incident} in the server's log"))
 
     return guarded
 
 
-async def _abort(request: object, context: grpc.aio.ServicerContext[Any, Any], error: SessileError) -> None:
+async def _refuse_sender(context: Context, error: SessileError) -> None:
+    """Say that an answer is coming, and drop what the client sends until it stops, or for so many seconds: a client
+    that is cut off while it writes may never see why. One that was waited for already is not."""
+    if not isinstance(error, DeadlineExceeded):
+        await context.send_initial_metadata(())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LINGER_S):
+                while await context.read() is not EOF:
+                    pass
+    await _abort(context, error)
+
+
+async def _abort(context: Context, error: SessileError) -> None:
     status = to_status(error)
     code = next(code for code in grpc.StatusCode if code.value[0] == status.code)
     await context.abort(code, status.message, ((DETAILS_KEY, status.SerializeToString()),))

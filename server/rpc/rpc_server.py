@@ -15,46 +15,37 @@ from ..proto import session_pb2 as pb
 from ..proto.session_pb2_grpc import add_SessionServiceServicer_to_server
 from ..readiness import Readiness
 from .errors import ErrorInterceptor
+from .grpc_config import GrpcConfig
 from .session_service import SessionService
+from .transport_bounds import channel_options
 
-MAX_MESSAGE_BYTES = 16 * 2**20
 _SERVICE = pb.DESCRIPTOR.services_by_name["SessionService"].full_name
 
 
 class RpcServer:
     """Listens from ``start`` to ``stop``. Its health is NOT_SERVING until ``report`` says otherwise.
 
-    ``port`` 0 takes a free one; ``certificates`` None: no TLS. Requests over ``max_message_bytes`` are
-    refused before they are read.
+    ``certificates`` None: no TLS. What exceeds a bound of ``config`` is refused before it is read.
     """
 
     def __init__(
         self,
         sessions: Sessions,
         gate: Gate,
+        config: GrpcConfig,
         *,
         host: str = "127.0.0.1",
-        port: int = 50051,
         certificates: Certificates | None = None,
-        max_message_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
         self._address = f"[{host}]" if ":" in host else host
-        self._requested_port = port
+        self._requested_port = config.port
         self._certificates = certificates
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing in its stubs
         self._server = grpc.aio.server(
-            interceptors=[ErrorInterceptor(gate)],
-            options=[
-                ("grpc.so_reuseport", 0),  # a second server on the port is an error, not a lottery
-                ("grpc.max_receive_message_length", max_message_bytes),
-                ("grpc.max_send_message_length", -1),
-                ("grpc.keepalive_time_ms", 60_000),  # a client whose machine is gone ends its turn
-                ("grpc.keepalive_timeout_ms", 20_000),
-                ("grpc.keepalive_permit_without_calls", 1),
-                ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-            ],
+            interceptors=[ErrorInterceptor(gate, config.send_timeout_s)], options=channel_options(config)
         )
-        add_SessionServiceServicer_to_server(SessionService(sessions), self._server)  # type: ignore[no-untyped-call,unused-ignore]
+        service = SessionService(sessions, config.read_timeout_s)
+        add_SessionServiceServicer_to_server(service, self._server)  # type: ignore[no-untyped-call,unused-ignore]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)

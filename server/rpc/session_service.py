@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
@@ -14,11 +13,7 @@ from ..proto import events, keeping, requests, responses, transfer, turns, views
 from ..proto import session_pb2 as pb
 from ..proto.session_pb2_grpc import SessionServiceServicer
 from .authentication import caller
-
-if TYPE_CHECKING:
-    import grpc.aio
-
-    Context = grpc.aio.ServicerContext[Any, Any]
+from .patience import Context, send_all
 
 TENANT_KEY = "x-sessile-tenant"
 CHUNK_BYTES = 256 * 1024  # of an exported file in one message
@@ -27,8 +22,10 @@ CHUNK_BYTES = 256 * 1024  # of an exported file in one message
 class SessionService(SessionServiceServicer):
     """Translates only. Errors leave it as they are; the interceptor in ``errors.py`` gives them their status."""
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: Sessions, read_timeout_s: float) -> None:
+        """``read_timeout_s``: after so many seconds without a reader an answer is given up, with its turn."""
         self._sessions = sessions
+        self._read_timeout_s = read_timeout_s
 
     async def Open(self, request: pb.OpenRequest, context: Context) -> pb.OpenResponse:
         view = await self._sessions.open(requests.read_open(request, _tenant(request.tenant, context)))
@@ -42,9 +39,7 @@ class SessionService(SessionServiceServicer):
     async def Generate(self, request: pb.GenerateRequest, context: Context) -> None:  # type: ignore[override]
         generate = requests.read_generate(request, _tenant(request.tenant, context))
         turn = self._sessions.generate(structs.replace(generate, deadline_s=context.time_remaining()))
-        async with aclosing(turn) as events:  # a cancelled call closes the turn now, not when it is collected
-            async for event in events:
-                await context.write(responses.write_event(event))
+        await send_all(context, turn, responses.write_event, self._read_timeout_s)
 
     async def Fork(self, request: pb.ForkRequest, context: Context) -> pb.ForkResponse:
         view = await self._sessions.fork(requests.read_fork(request, _tenant(request.tenant, context)))
@@ -84,26 +79,29 @@ class SessionService(SessionServiceServicer):
 
     async def Watch(self, request: pb.WatchRequest, context: Context) -> None:  # type: ignore[override]
         watch = self._sessions.watch(events.read_watch(request, _tenant(request.tenant, context)))
-        async with aclosing(watch) as happenings:
-            async for happening in happenings:
-                await context.write(events.write_session_event(happening))
+        await send_all(context, watch, events.write_session_event, self._read_timeout_s)
 
     async def Export(self, request: pb.ExportRequest, context: Context) -> None:  # type: ignore[override]
         export = self._sessions.export(transfer.read_export(request, _tenant(request.tenant, context)))
-        async with aclosing(export) as pieces:
-            async for piece in pieces:
-                for start in range(0, len(piece), CHUNK_BYTES):
-                    await context.write(pb.ExportResponse(chunk=piece[start : start + CHUNK_BYTES]))
+        await send_all(context, _in_chunks(export), lambda chunk: pb.ExportResponse(chunk=chunk), self._read_timeout_s)
 
     async def Import(self, request_iterator: AsyncIterator[pb.ImportRequest], context: Context) -> pb.ImportResponse:
         first = await anext(request_iterator, None)
         if first is None or first.WhichOneof("part") != "header":
             raise RequestError("the first message has no header", field="header", remedy="send the header first")
         request = transfer.read_import(first.header, _tenant(first.header.tenant, context))
-        return transfer.write_imported(await self._sessions.import_(request, _chunks(request_iterator)))
+        async with aclosing(_chunks(request_iterator)) as chunks:
+            return transfer.write_imported(await self._sessions.import_(request, chunks))
 
 
-async def _chunks(messages: AsyncIterator[pb.ImportRequest]) -> AsyncIterator[bytes]:
+async def _in_chunks(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    async with aclosing(pieces):
+        async for piece in pieces:
+            for start in range(0, len(piece), CHUNK_BYTES):
+                yield piece[start : start + CHUNK_BYTES]
+
+
+async def _chunks(messages: AsyncIterator[pb.ImportRequest]) -> AsyncGenerator[bytes, None]:
     async for message in messages:
         if message.WhichOneof("part") != "chunk":
             raise RequestError("a message has no chunk", field="chunk", remedy="send the header once, then chunks")

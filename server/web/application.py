@@ -13,6 +13,7 @@ from .anthropic.routes import messages_routes
 from .authentication import authentication
 from .batches_api.batch_routes import batch_routes
 from .batches_api.file_routes import file_routes
+from .batches_api.metrics import BatchCollector
 from .cache_routes import cache_routes
 from .dashboard_routes import dashboard_routes
 from .errors import answer_http_error, answer_sessile_error, answer_unexpected
@@ -36,6 +37,7 @@ def create_app(parts: WebParts) -> FastAPI:
         dependencies=[Depends(authentication(parts.gate))],
     )
     metrics = HttpMetrics(lambda: parts.engine.stats, parts.observatory, parts.readiness)
+    metrics.registry.register(BatchCollector(lambda: parts.batches.counts()))
     app.include_router(inference_routes(parts, metrics))
     app.include_router(responses_routes(parts, metrics))
     app.include_router(messages_routes(parts, metrics))

@@ -10,6 +10,7 @@ from starlette.types import Send
 
 from ...sessions.errors import SessileError
 from ...sessions.manager.requests import CompletionEvent, TurnBegun, TurnDelta, TurnEvent, TurnFinished
+from ..tasks import end
 from .event_stream import EVENT_STREAM, EventStream
 from .metrics import TurnMeter
 from .turn_answer import TurnAnswer, refuse_aborted
@@ -23,33 +24,33 @@ Numbered = tuple[int, TurnEvent]
 
 async def merged(turns: Sequence[AsyncIterator[CompletionEvent]]) -> AsyncGenerator[Numbered, None]:
     """The events of ``turns`` as they come. The first error of one ends all; so does closing this."""
-    events: asyncio.Queue[Numbered | SessileError | None] = asyncio.Queue(_AHEAD)
+    events: asyncio.Queue[Numbered | Exception | None] = asyncio.Queue(_AHEAD)
     readers = [asyncio.ensure_future(_read(number, turn, events)) for number, turn in enumerate(turns)]
     try:
         left = len(readers)
         while left:
             event = await events.get()
-            if isinstance(event, SessileError):
+            if isinstance(event, Exception):
                 raise event
             if event is None:
                 left -= 1
             else:
                 yield event
-        await asyncio.gather(*readers)
     finally:
         for reader in readers:
             reader.cancel()
-        await asyncio.wait(readers)
+        for reader in readers:
+            await end(reader)
 
 
 async def _read(
-    number: int, turn: AsyncIterator[CompletionEvent], events: asyncio.Queue[Numbered | SessileError | None]
+    number: int, turn: AsyncIterator[CompletionEvent], events: asyncio.Queue[Numbered | Exception | None]
 ) -> None:
     try:
         async for event in turn:
             if not isinstance(event, TurnBegun):  # each choice is a conversation of its own
                 await events.put((number, event))
-    except SessileError as error:
+    except Exception as error:  # noqa: BLE001 - raised where the events are read
         await events.put(error)
     finally:
         if isinstance(turn, AsyncGenerator):

@@ -9,6 +9,8 @@ from typing import Any
 
 from starlette.types import Receive
 
+from ..tasks import end
+
 logger = logging.getLogger(__name__)
 
 
@@ -24,8 +26,8 @@ async def while_connected(
             logger.debug("the client went away")
             on_gone()
     finally:
-        await _end(gone)
-        await _end(working)
+        await end(gone)
+        await end(working)
     if not working.cancelled():
         working.result()
 
@@ -33,10 +35,3 @@ async def while_connected(
 async def _client_is_gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _end(task: asyncio.Future[None]) -> None:
-    """Cancel a task and wait until it has cleaned up; its own result stays in it."""
-    if not task.done():
-        task.cancel()
-    await asyncio.wait((task,))

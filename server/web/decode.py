@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 import msgspec
@@ -30,7 +31,7 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 async def body_pieces(request: Request, limit: int, too_large: BodyTooLarge) -> AsyncGenerator[bytes, None]:
-    """The body as it comes, of ``limit`` bytes at most.
+    """The body as it comes, of ``limit`` bytes at most. To be closed by who does not read it to its end.
 
     Raises:
         BodyTooLarge: ``too_large``, as soon as it is known to be longer.
@@ -41,11 +42,12 @@ async def body_pieces(request: Request, limit: int, too_large: BodyTooLarge) -> 
         raise too_large
     size = 0
     try:
-        async for piece in request.stream():
-            size += len(piece)
-            if size > limit:
-                raise too_large
-            yield piece
+        async with aclosing(request.stream()) as pieces:
+            async for piece in pieces:
+                size += len(piece)
+                if size > limit:
+                    raise too_large
+                yield piece
     except ClientDisconnect as error:
         raise RequestError("the client went away before its request was complete") from error
 

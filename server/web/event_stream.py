@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 
 from starlette.types import Send
 
+from ..tasks import end
+
 EVENT_STREAM = "text/event-stream"
 COMMENT = b": ping\n\n"  # an event stream's comment: readers pass over it
 
@@ -49,8 +51,7 @@ class EventStream:
         try:
             yield
         finally:
-            pinging.cancel()
-            await asyncio.wait((pinging,))
+            await end(pinging)
 
     async def _pings(self) -> None:
         while True:

@@ -246,7 +246,7 @@ def _add_files(router: APIRouter, sessions: Sessions) -> None:
     ) -> Response:
         """A session from a file that an export wrote; the file is the body. All of it or nothing."""
         wanted = ImportSession(tenant=tenant, request_id=request_id, without_kv=without_kv)
-        async with aclosing(_pieces(request)) as pieces:
+        async with aclosing(import_pieces(request)) as pieces:
             return json_answer(await sessions.import_(wanted, pieces))
 
 
@@ -266,11 +266,13 @@ class _Reader:
         return decoded
 
 
-async def _pieces(request: Request) -> AsyncGenerator[bytes, None]:
+async def import_pieces(request: Request) -> AsyncGenerator[bytes, None]:
+    """The file of an import as it comes. Raises RequestError when the client goes away."""
     try:
-        async for piece in request.stream():
-            if piece:
-                yield piece
+        async with aclosing(request.stream()) as pieces:
+            async for piece in pieces:
+                if piece:
+                    yield piece
     except ClientDisconnect as error:
         raise RequestError("the client went away before its file was complete", field="file") from error
 

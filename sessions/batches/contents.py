@@ -57,5 +57,10 @@ class FileContents:
         return len(strangers)
 
 
+def is_whole(path: Path) -> bool:
+    """Whether a file in the folder is a content, and not one that is being written."""
+    return path.suffix != _UNFINISHED
+
+
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)

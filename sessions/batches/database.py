@@ -110,8 +110,8 @@ class BatchDatabase:
 
     # -- batches ------------------------------------------------------------------------------------------------------
 
-    def add_batch(self, batch: Batch, limits: BatchesConfig) -> None:
-        """Keep a new batch. Raises UnknownFile without its input, CapacityError if the tenant has too many open."""
+    def add_batch(self, batch: Batch, limits: BatchesConfig) -> Batch:
+        """Keep a new batch; returns it. Raises UnknownFile without its input, CapacityError with too many open ones."""
         with self._transaction():
             try:
                 self.file(batch.tenant, batch.input_file_id)
@@ -126,6 +126,7 @@ class BatchDatabase:
                     retry_after_s=_RETRY_FULL_S,
                 )
             self._database.table("batches").insert(_row_of(batch))
+        return batch
 
     def batch(self, tenant: str, batch_id: str) -> Batch:
         """A batch of this tenant. Raises UnknownBatch."""
@@ -146,6 +147,12 @@ class BatchDatabase:
             where = "tenant = ? AND NOT is_over"
             row = first(self._database.table("batches").rows_where(where, [tenant], order_by="number", limit=1))
             return None if row is None else self._opened(row, Batch)
+
+    def readable_unfinished(self) -> list[Batch]:
+        """The batches that are not over, of all tenants. A damaged one is left out: who runs it says so."""
+        with self._errors():
+            rows = list(self._database.table("batches").rows_where("NOT is_over"))
+        return [self._opened(row, Batch) for row in rows if _is_intact(row)]
 
     def tenants_with_work(self) -> list[str]:
         """The tenants that have batches which are not over, the one that waits longest first."""
@@ -254,7 +261,7 @@ class BatchDatabase:
         return [self._opened(row, kind) for row in rows]
 
     def _opened(self, row: dict[str, Any], kind: type[_Value]) -> _Value:
-        if zlib.crc32(row["value"]) != row["checksum"]:
+        if not _is_intact(row):
             raise damaged(self._path, f"row {row['number']} does not match its checksum")
         return msgspec.json.decode(row["value"], type=kind)
 
@@ -265,6 +272,10 @@ class BatchDatabase:
     def _transaction(self) -> Iterator[None]:
         with self._errors(), self._database.atomic():
             yield
+
+
+def _is_intact(row: dict[str, Any]) -> bool:
+    return bool(zlib.crc32(row["value"]) == row["checksum"])
 
 
 def _row_of(batch: Batch) -> dict[str, Any]:

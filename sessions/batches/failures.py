@@ -15,8 +15,9 @@ def damaged(path: Path, what: str) -> StoreError:
     """The error for content that cannot be what was written."""
     return StoreError(
         f"the batch store {path} is damaged: {what}",
-        remedy="restore a backup of it and of the folder files beside it, or move both away: files and batches are "
-        "then gone, sessions are not",
+        remedy="`sessile store restore --only batches` goes back to the last good copy, some hours old at most, and "
+        "keeps what is there now; or move it and the folder files beside it away: files and batches are then gone, "
+        "sessions are not",
     )
 
 

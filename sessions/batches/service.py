@@ -9,10 +9,13 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import msgspec
+
 from ..errors import RequestError, StoreError
 from ..ids import unguessable
 from .batch import Batch, BatchStatus, FilePurpose, StoredFile
 from .config import BatchesConfig
+from .counts import BatchCounts
 from .errors import BatchIsOver
 from .lines import BatchInput
 from .store import BatchStore, new_file_id
@@ -60,6 +63,13 @@ class Batches:
                 await self._pruning
         if self._worker is not None:
             await self._worker.aclose()
+
+    def counts(self) -> BatchCounts:
+        """How many batches there are, of all tenants, and how far they have come; waits for nothing."""
+        counts, worker = self._store.counts(), self._worker
+        if worker is None:
+            return counts
+        return msgspec.structs.replace(counts, lines_running=worker.num_running, retries=worker.num_retries)
 
     # -- files --------------------------------------------------------------------------------------------------------
 

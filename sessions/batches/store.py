@@ -14,6 +14,7 @@ from ..store.threads import to_the_end
 from .batch import Batch, FilePurpose, LineResult, StoredFile
 from .config import BatchesConfig
 from .contents import FileContents
+from .counts import BatchCounts, BatchTally
 from .database import BatchChange, BatchDatabase
 from .failures import batch_store_errors
 
@@ -40,6 +41,7 @@ class BatchStore:
         try:
             self._database.prepare()
             self._remove_strangers()
+            self._tally = BatchTally(self._database.readable_unfinished())
         except BaseException:
             self._thread.shutdown()
             self._database.close()
@@ -89,7 +91,7 @@ class BatchStore:
 
     async def add_batch(self, batch: Batch) -> None:
         """Keep a new batch. Raises UnknownFile, or CapacityError if the tenant has too many that are not over."""
-        await self._do(lambda: self._database.add_batch(batch, self._config))
+        await self._do(lambda: self._tally.note(self._database.add_batch(batch, self._config)))
 
     async def batch(self, tenant: str, batch_id: str) -> Batch:
         """A batch of this tenant. Raises UnknownBatch."""
@@ -112,11 +114,11 @@ class BatchStore:
 
         Raises UnknownBatch, and what ``change`` raises.
         """
-        return await self._do(lambda: self._database.change(batch_id, change))
+        return await self._do(lambda: self._tally.note(self._database.change(batch_id, change)))
 
     async def record(self, batch_id: str, results: Sequence[LineResult]) -> Batch:
         """Keep what became of lines; one that has a result already keeps it."""
-        return await self._do(lambda: self._database.record(batch_id, results))
+        return await self._do(lambda: self._tally.note(self._database.record(batch_id, results)))
 
     async def lines_with_results(self, batch_id: str) -> set[int]:
         """The lines of a batch that have ended."""
@@ -139,7 +141,8 @@ class BatchStore:
                 error_file_id=None if errors is None else errors.file_id,
             )
 
-        return self._database.finish(batch.batch_id, [file for file in (output, errors) if file is not None], ended)
+        files = [file for file in (output, errors) if file is not None]
+        return self._tally.note(self._database.finish(batch.batch_id, files, ended))
 
     def _written(self, batch: Batch, name: str, now: float, *, succeeded: bool) -> StoredFile | None:
         file_id = new_file_id()
@@ -167,6 +170,10 @@ class BatchStore:
             self._remove_strangers()
 
         await self._do(prune)
+
+    def counts(self) -> BatchCounts:
+        """How many batches there are and how far they have come; waits for nothing."""
+        return self._tally.counts()
 
     def _remove_strangers(self) -> None:
         """Delete the contents that no file has: of uploads and ends of batches that failed, or were killed."""

@@ -69,6 +69,8 @@ class BatchWorker:
         self._max_lines = max_lines
         self._places = asyncio.Semaphore(concurrency)
         self._lanes: dict[str, _Lane] = {}
+        self.num_running = 0
+        self.num_retries = 0  # since the start
 
     def has_work(self, tenant: str) -> None:
         """Say that a tenant has a batch that is not over, or that was cancelled."""
@@ -195,10 +197,18 @@ class BatchWorker:
         while True:
             try:
                 async with self._places:
-                    return await self._run_line(batch.tenant, batch.endpoint, line.body)
+                    return await self._run(batch, line)
             except LATER as error:
+                self.num_retries += 1
                 logger.debug("line %d of %s waits: %s", line.number, batch.batch_id, error)
                 await asyncio.sleep(_seconds_until_retry(error))
+
+    async def _run(self, batch: Batch, line: BatchLine) -> LineAnswer:
+        self.num_running += 1
+        try:
+            return await self._run_line(batch.tenant, batch.endpoint, line.body)
+        finally:
+            self.num_running -= 1
 
     async def _give_up(self, batch: Batch) -> None:
         """Say of each line that has not ended that its time is over."""

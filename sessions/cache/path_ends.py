@@ -2,7 +2,8 @@
 
 The end of a path is an entry at its last node: it decides the node's place in the order of eviction, and names the
 session in events. When a turn of the owner begins, the end is taken away (the turn locks what it needs); when it ends,
-the end is set where the turn got to. A hard pin is a lock of its own on the path, under a budget for all.
+the end is set where the turn got to. A hard pin is a lock of its own on the path, under a budget for all. Where a
+tenant's pins have a limit, a soft one counts while all of its path has room beside the others.
 """
 
 from __future__ import annotations
@@ -16,19 +17,22 @@ from typing import TYPE_CHECKING
 
 from .radix_node import Match, Node, Pin
 from .retention import Keeping, Retention, Verdict
+from .soft_pins import SoftPins
 
 if TYPE_CHECKING:
     from .radix_tree import RadixTree
 
 
 class PathEnd:
-    """The end of one owner's path. ``node`` is the tree's to change, all else is ``PathEnds``'s."""
+    """The end of one owner's path. ``node`` is the tree's to change, all else is ``PathEnds``'s. ``wish`` is what was
+    asked for; ``keeping``, by which the path ranks, lacks the pin where it has no room."""
 
-    __slots__ = ("_on_lost", "keeping", "node", "owner", "pin")
+    __slots__ = ("_on_lost", "keeping", "node", "owner", "pin", "wish")
 
     def __init__(self, owner: str, on_lost: Callable[[PathEnd], None]) -> None:
         self.owner = owner
         self.node: Node | None = None  # None: nothing of the path is cached, or a turn has it
+        self.wish = Keeping()
         self.keeping = Keeping()
         self.pin: Pin | None = None
         self._on_lost = on_lost
@@ -51,7 +55,7 @@ class Kept:
 
 class PathEnds:
     """Alone owns who wants what to be kept. ``budget_blocks``: how many blocks hard pins may keep together;
-    ``tenant_budget_blocks``: those of one tenant, a salt (None: as many as there are)."""
+    ``tenant_budget_blocks``: how many pins of one tenant, a salt (None: as many as there are)."""
 
     def __init__(
         self,
@@ -64,6 +68,7 @@ class PathEnds:
         self._clock = clock
         self.budget_blocks = budget_blocks
         self._tenant_budget = budget_blocks if tenant_budget_blocks is None else tenant_budget_blocks
+        self._soft = None if tenant_budget_blocks is None else SoftPins(tenant_budget_blocks)
         self._ends: dict[str, PathEnd] = {}
         self._expiries: list[tuple[float, int, str]] = []  # when, in which order, whose
         self._pinned: dict[str, PathEnd] = {}  # those with hard pins, the earliest first
@@ -78,7 +83,7 @@ class PathEnds:
     def keeping(self, owner: str) -> Keeping:
         """What is wanted for ``owner``'s path now."""
         end = self._ends.get(owner)
-        return Keeping() if end is None else end.keeping
+        return Keeping() if end is None else end.wish
 
     @property
     def num_pins(self) -> int:
@@ -92,7 +97,7 @@ class PathEnds:
         end = self._ends.get(owner)
         if end is not None:
             self._detach(end)
-            end.keeping = end.keeping.after_return()
+            end.wish = end.wish.after_return()
             self._drop_if_idle(end)
 
     def end_turn(self, owner: str, node: Node) -> None:
@@ -112,17 +117,17 @@ class PathEnds:
         """
         now = self._clock()
         end = self._end_of(owner)
-        before = end.keeping
+        before = end.wish
         node = self._tree.end_of(match)
         self._detach(end)
-        end.keeping = Keeping(retention, now)
+        end.wish = Keeping(retention, now)
         self._attach(end, node)
         kept = self._judge(end, match, num_tokens)
         if kept.verdict is Verdict.REJECTED:
             self._detach(end)
-            end.keeping = before
+            end.wish = before
             self._attach(end, node)
-        elif end.keeping.ends_at < math.inf:
+        elif end.wish.ends_at < math.inf:
             self._note_expiry(end)
         self._drop_if_idle(end)
         return kept
@@ -151,7 +156,7 @@ class PathEnds:
         while self._expiries and self._expiries[0][0] <= now:
             _, _, owner = heapq.heappop(self._expiries)
             end = self._ends.get(owner)
-            if end is not None and end.keeping.ends_at <= now:
+            if end is not None and end.wish.ends_at <= now:
                 self._let_go(end)
                 expired.append(owner)
         return expired
@@ -162,8 +167,11 @@ class PathEnds:
         if not self._pinned:
             return None
         now = self._clock()
-        end = min(self._pinned.values(), key=lambda end: end.keeping.pin_level(now))
+        end = min(self._pinned.values(), key=lambda end: end.wish.pin_level(now))
         self._unpin(end)
+        if end.node is not None:
+            self._pin_softly(end, end.node, now)
+            self._tree.set_end(end.node, end)
         self.num_broken_pins += 1
         self._broken.append(end.owner)
         return end.owner
@@ -176,12 +184,15 @@ class PathEnds:
     # -- parts ----------------------------------------------------------------------------------------------------
 
     def _judge(self, end: PathEnd, match: Match, num_tokens: int) -> Kept:
-        retention = end.keeping.retention
+        retention = end.wish.retention
         assert retention is not None
         cached = len(match.blocks) + (match.tail is not None)
         tokens = match.num_tokens if match.tail is not None else match.num_tokens - match.partial_tokens
         missing = match.num_tokens < num_tokens - 1  # the KV of the last token is made by the next turn
         there = f"{match.num_tokens} of {num_tokens} tokens are on the device"
+        if not retention.hard and end.keeping is not end.wish:
+            self.num_over_tenant_budget += 1
+            return Kept(Verdict.REJECTED, 0, tokens, self._no_room_softly(match.salt))
         if not retention.hard:
             clipped = missing and retention.is_pin
             return Kept(Verdict.CLIPPED if clipped else Verdict.ACCEPTED, cached, tokens, there if clipped else "")
@@ -204,16 +215,21 @@ class PathEnds:
         used = self._tree.num_pinned_blocks
         return f"the budget of hard pins is {self.budget_blocks} blocks, of which {used} are used"
 
+    def _no_room_softly(self, salt: str) -> str:
+        assert self._soft is not None
+        used = self._soft.num_blocks(salt, self._hard_nodes)
+        return f"the pins of a tenant may keep {self._soft.most_blocks} blocks, of which {used} are used"
+
     def _is_tenants_fault(self, salt: str) -> bool:
         """Whether it is the tenant's own budget that has less room than that of all."""
         of_tenant = self._tenant_budget - self._tree.num_pinned_blocks_of(salt)
         return of_tenant < self.budget_blocks - self._tree.num_pinned_blocks
 
     def _note_expiry(self, end: PathEnd) -> None:
-        heapq.heappush(self._expiries, (end.keeping.ends_at, next(self._order), end.owner))
+        heapq.heappush(self._expiries, (end.wish.ends_at, next(self._order), end.owner))
         if len(self._expiries) > 2 * len(self._ends) + 64:  # most of them were replaced by later wishes
-            live = [end for end in self._ends.values() if end.keeping.ends_at < math.inf]
-            self._expiries = [(end.keeping.ends_at, next(self._order), end.owner) for end in live]
+            live = [end for end in self._ends.values() if end.wish.ends_at < math.inf]
+            self._expiries = [(end.wish.ends_at, next(self._order), end.owner) for end in live]
             heapq.heapify(self._expiries)
 
     def _end_of(self, owner: str) -> PathEnd:
@@ -223,24 +239,50 @@ class PathEnds:
         return end
 
     def _attach(self, end: PathEnd, node: Node | None) -> None:
-        """Set the end in ``node``, if there is one, and pin the path as far as the budget goes if it is to be."""
+        """Set the end in ``node``, if there is one, and pin the path as far as the budgets go if it is to be."""
+        end.keeping = end.wish
         if node is None:
             return
-        retention = end.keeping.retention
-        if retention is not None and retention.hard and end.keeping.ends_at > self._clock():
+        now = self._clock()
+        retention = end.wish.retention
+        if retention is not None and retention.hard and end.wish.ends_at > now:
             end.pin = self._tree.pin(node, self._room(node.salt))
             if end.pin is not None:
                 self._pinned[end.owner] = end
+                self._crowd_out(node.salt, now)
+        if end.pin is None or end.pin.node is not node:
+            self._pin_softly(end, node, now)
         self._tree.set_end(node, end)
+
+    def _pin_softly(self, end: PathEnd, node: Node, now: float) -> None:
+        """Let the path rank as it is wished, if its tenant's pins have room for it."""
+        end.keeping = end.wish
+        if self._soft is None or end.wish.pin_level(now) <= 0:
+            return
+        if not self._soft.take(end, node, self._hard_nodes):
+            end.keeping = end.wish.without_pin()
+
+    def _crowd_out(self, salt: str, now: float) -> None:
+        """A tenant has a hard pin more: its soft ones that have no room beside it count no more."""
+        if self._soft is not None:
+            for end in self._soft.crowded_out(salt, self._hard_nodes, now):
+                assert end.node is not None
+                end.keeping = end.wish.without_pin()
+                self._tree.set_end(end.node, end)
+
+    @property
+    def _hard_nodes(self) -> list[Node]:
+        return [end.pin.node for end in self._pinned.values() if end.pin is not None]
 
     def _detach(self, end: PathEnd) -> None:
         self._unpin(end)
+        self._drop_soft(end)
         self._tree.clear_end(end)
 
     def _let_go(self, end: PathEnd) -> None:
         node = end.node
         self._detach(end)
-        end.keeping = Keeping()
+        end.wish = end.keeping = Keeping()
         if node is not None:
             self._tree.set_end(node, end)
         self._drop_if_idle(end)
@@ -251,11 +293,16 @@ class PathEnds:
             end.pin = None
             del self._pinned[end.owner]
 
+    def _drop_soft(self, end: PathEnd) -> None:
+        if self._soft is not None:
+            self._soft.drop(end)
+
     def _lost(self, end: PathEnd) -> None:
         self._unpin(end)
+        self._drop_soft(end)
         self._drop_if_idle(end)
 
     def _drop_if_idle(self, end: PathEnd) -> None:
         """Forget an owner of whom nothing is cached, and who wants nothing."""
-        if end.node is None and end.keeping.retention is None:
+        if end.node is None and end.wish.retention is None:
             del self._ends[end.owner]

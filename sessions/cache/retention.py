@@ -105,6 +105,11 @@ class Keeping:
         changes = (self.ends_at, self.due - horizon_s, self.due, self.overdue)
         return min((change for change in changes if change > now), default=math.inf)
 
+    def without_pin(self) -> Keeping:
+        """What is expected of the owner's return, and nothing else."""
+        expected = None if self.retention is None else self.retention.expected_idle_s
+        return Keeping() if expected is None else Keeping(Retention(expected_idle_s=expected), self.since)
+
     def after_return(self) -> Keeping:
         """What is left of it once the owner is back: a pin, or nothing."""
         if self.retention is None or not self.retention.is_pin:

@@ -17,7 +17,7 @@ import msgspec
 from ...server.engine.cache_messages import PersistPath, ReleasePath, RetainPath, SupersedePath
 from ...server.engine.messages import EngineReady
 from ..cache.lifetime import Lifetime
-from ..cache.retention import Retention
+from ..cache.retention import Retention, Verdict
 from ..errors import EngineError, SessileError
 from ..keeping import Persistence, PersistencePolicy, is_tool_name
 from ..messages import Role
@@ -234,8 +234,8 @@ class KvCare:
         path = RetainPath(
             token_ids=list(token_ids), cache_salt=session.tenant, owner=session.session_id, retention=retention
         )
-        await self._engine.retain(path)
-        if session.keeping.retained is not None:
+        outcome = await self._engine.retain(path)
+        if session.keeping.retained is not None and outcome.verdict is not Verdict.REJECTED:
             self.told(session.session_id)
 
     async def _let_go(self, session: Session, token_ids: Sequence[int], shared: int) -> None:

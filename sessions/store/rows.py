@@ -43,9 +43,9 @@ def damaged(what: str) -> StoreError:
     """The error for content that cannot be what was written."""
     return StoreError(
         f"the session store is damaged: {what}",
-        remedy="`sessile store restore` goes back to the last good copy, some hours old at most, and keeps what is "
-        "there; or restore a backup, or recover the file with `sqlite3 sessions.db .recover`; to go on without these "
-        "sessions, use another data folder",
+        remedy="`sessile store restore --only sessions` goes back to the last good copy, some hours old at most, and "
+        "keeps what is there; or restore a backup, or recover the file with `sqlite3 sessions.db .recover`; to go on "
+        "without these sessions, use another data folder",
     )
 
 

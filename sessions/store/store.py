@@ -13,7 +13,6 @@ from ..keeping import Keeping
 from ..session import LogPart, Place, Session, SessionLog
 from .change import Change, KeepingChange
 from .conversations import StoredConversation, StoredResponse
-from .copies import CopyThread, StoreCopies
 from .files import DATABASE_NAME, create_database
 from .lock import DataFolderLock
 from .rows import StoredAnswer
@@ -50,7 +49,6 @@ class SessionStore:
             self._reader = opened.enter_context(closing(DatabaseThread(path, "sessile-store-reader")))
             self._reader.database.forbid_writes()
             self._changes = GroupCommit(self._writer)
-            opened.enter_context(closing(CopyThread(StoreCopies(folder))))
             self._opened = opened.pop_all()
         self._closed = False
 

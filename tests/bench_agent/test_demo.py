@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 from rich.console import Console
 
 from sessile.bench_agent.demo import FILES_READ, REPOSITORY, Demo, DemoServer, TurnRow
@@ -16,7 +18,7 @@ def test_the_files_that_the_agent_reads_have_the_lines_that_it_asks_for() -> Non
 
 
 def test_the_table_shows_every_figure_on_80_columns(tmp_path) -> None:
-    console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console = Console(width=80, record=True, file=io.StringIO())
     demo = Demo(console, DemoServer(tmp_path))
     sources = TokensBySource(device=1234, computed=56)
     usage = TurnUsage(prompt_tokens=1290, completion_tokens=48, tokens_by_source=sources)
@@ -25,4 +27,3 @@ def test_the_table_shows_every_figure_on_80_columns(tmp_path) -> None:
     shown = console.export_text()
     for figure in ("2 tool result", "1290", "1234 (96%)", "56", "123", "67"):
         assert figure in shown
-    console.file.close()

@@ -47,10 +47,8 @@ CALLS = [Call.read(line) for line in LINES if line.startswith("curl ")]
 
 @pytest.fixture
 async def web(tmp_path: Path) -> AsyncIterator[WebBench]:
-    web = WebBench(tmp_path)
-    web.start()
-    yield web
-    web.stop()
+    with WebBench(tmp_path) as web:
+        yield web
 
 
 def endpoint_of(call: Call, endpoints: list[tuple[str, str]]) -> tuple[str, str]:

@@ -22,5 +22,5 @@ def test_every_alert_has_its_action() -> None:
 
 
 def test_every_flag_is_a_setting() -> None:
-    others = {"--time"}  # docker's
+    others = {"--time", "--only"}  # docker's, and `sessile store restore`'s
     assert set(re.findall(r"`(?:[^`]*\s)?(--[a-z-]+)", PAGE)) - others <= {setting.flag for setting in all_settings()}

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from byte_text import write_byte_tokenizer
+from served_llama import make_served_llama
 from server_process import ServerProcess
-from tiny_llama import SMALL, make_tiny_llama
+from tiny_llama import SMALL
 
 from sessile.server.client import AsyncSession, AsyncSessionClient, RetryPolicy, SamplingParams
 
@@ -83,8 +83,7 @@ async def kill_three_times(server: ServerProcess, conversation: Conversation, rn
 async def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     seed = random.randrange(10**6)
     print(f"seed {seed}")
-    model = make_tiny_llama(tmp_path / "model", SMALL, max_position=8192)
-    write_byte_tokenizer(model)
+    model = make_served_llama(tmp_path / "model", SMALL, max_position=8192)
     flags = ("--model", str(model), "--kv-memory-bytes", "64MiB", "--host-memory-bytes", "0")
     with ServerProcess(tmp_path / "data", *flags) as server:
         expected = await play_undisturbed(server)

@@ -12,27 +12,32 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import os
 import socket
-import time
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from byte_text import write_byte_tokenizer
 from faults import Faults
+from served_llama import make_served_llama
 from server_process import ServerProcess
 from tcp_proxy import TcpProxy
-from tiny_llama import make_tiny_llama
+from tiny_llama import SMALL
+from waiting import wait_until
 
 from sessile.server.client import RetryPolicy, SamplingParams, Session, SessionClient, StoreError, StoreUnavailable
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
-# A pool of 40 blocks, and nothing between it and the disk: what a session returns to must be read again.
+# A pool of 85 blocks of a model whose KV is worth reading, and nothing between it and the disk: what a session returns
+# to after others filled the pool is read again.
 FLAGS = (
-    "--dtype", "float32", "--threads", "1", "--kv-memory-bytes", "2MiB", "--host-memory-bytes", "0",
-    "--disk-quota-bytes", "32MiB", "--speculation", "off",
+    "--dtype", "float32", "--threads", "1", "--kv-memory-bytes", "8MiB", "--host-memory-bytes", "0",
+    "--disk-quota-bytes", "64MiB", "--speculation", "off", "--http-read-timeout-s", "600",
 )  # fmt: skip
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
 CHAT = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 8, "temperature": 0, "ignore_eos": True}
@@ -46,8 +51,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> Faults:
 
 @pytest.fixture(scope="module")
 def server(faults: Faults, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    model = make_tiny_llama(tmp_path_factory.mktemp("model") / "tiny-llama")
-    write_byte_tokenizer(model)
+    model = make_served_llama(tmp_path_factory.mktemp("model") / "tiny-llama", SMALL)
     data = tmp_path_factory.mktemp("data")
     with ServerProcess(data, "--model", str(model), *FLAGS, environment=faults.environment) as server:
         yield server
@@ -65,19 +69,12 @@ def assert_nothing_is_held(server: ServerProcess) -> None:
     """No block in use, no turn in hand, a moment after the last answer."""
     wait_until(lambda: _metric(server, 'sessile_kv_blocks{state="used"}') == 0)
     wait_until(lambda: _metric(server, 'sessile_engine_turns{state="running"}') == 0)
-    assert _metric(server, "sessile_http_turns_in_flight") == 0
+    wait_until(lambda: _metric(server, "sessile_http_turns_in_flight") == 0)
 
 
 def _metric(server: ServerProcess, name: str) -> float:
     lines = httpx.get(f"{server.url}/metrics", timeout=60).text.splitlines()
     return next(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} "))
-
-
-def wait_until(condition: Any) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.05)
 
 
 def twins(client: SessionClient) -> tuple[Session, Session]:
@@ -98,6 +95,38 @@ def ready(server: ServerProcess) -> dict[str, Any]:
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
+
+
+# Says which calls on a file did not fail.
+CALLS = """
+import os, sys
+fd = os.open(sys.argv[1], os.O_RDWR)
+for call, *arguments in (
+    (os.write, b"x"), (os.pwrite, b"x", 0), (os.writev, [b"x"]), (os.pwritev, [b"x"], 0), (os.pwritev, [b"x"], 0, 0),
+    (os.ftruncate, 0), (os.read, 1), (os.pread, 1, 0), (os.readv, [bytearray(1)]), (os.preadv, [bytearray(1)], 0),
+    (os.preadv, [bytearray(1)], 0, 0), (os.fsync,), (os.fdatasync,),
+):
+    try:
+        call(fd, *arguments)
+    except OSError:
+        continue
+    print(call.__name__)
+"""
+
+
+def test_no_call_on_a_file_goes_past_the_faults(faults: Faults, tmp_path: Path) -> None:
+    """``os.preadv`` is ``preadv2`` to the C library, where it has that."""
+    file = tmp_path / "file"
+    file.write_bytes(b"some")
+    with faults.failing(tmp_path, write=errno.EIO, read=errno.EIO, sync=errno.EIO):
+        done = subprocess.run(
+            [sys.executable, "-c", CALLS, file],
+            env={**os.environ, **faults.environment},
+            capture_output=True,
+            text=True,
+        )
+    assert (done.stdout, done.stderr) == ("", "")
+    assert file.read_bytes() == b"some"
 
 
 @pytest.mark.parametrize(
@@ -135,17 +164,26 @@ def test_a_disk_that_takes_nothing(
 
 def test_kv_that_cannot_be_read_is_computed(server: ServerProcess, client: SessionClient, faults: Faults) -> None:
     session, twin = twins(client)
+    expected = said(twin, "And how many left?")
     session.suspend()
     twin.suspend()
     fill_the_pool(client)
+    before = faults.num_failed
     with faults.failing(server.data_dir / "kv", read=errno.EIO):
-        told = said(session, "And how many left?")
-    assert told == said(twin, "And how many left?")
+        turn = session.generate(messages="And how many left?", sampling=GREEDY)
+        turn.wait()
+        assert faults.num_failed > before, "it was on the disk, and worth reading"
+    assert turn.token_ids == expected
+    sources = turn.finished.usage.tokens_by_source
+    assert sources.disk == 0
+    assert sources.computed > sources.total // 2
+    while ready(server)["state"] != "ready":  # what is on the disk is asked for again after a while
+        fill_the_pool(client)
 
 
 def fill_the_pool(client: SessionClient) -> None:
     """Until nothing of the sessions before is left in it."""
-    for number in range(3):
+    for number in range(6):
         client.open(system=f"{number} is another port. " * 12).generate(messages="x", sampling=GREEDY).wait()
 
 
@@ -197,18 +235,26 @@ async def test_the_network_is_cut_in_mid_stream(server: ServerProcess, client: S
     assert await asyncio.to_thread(said, session, "So?") == await asyncio.to_thread(said, twin, "So?")
 
 
-def test_clients_that_never_read(server: ServerProcess, client: SessionClient) -> None:
-    """Their streams wait or end; everybody else's go on, and what they held is free when they are gone."""
-    body = json.dumps({**CHAT, "max_tokens": 400, "stream": True, "logprobs": True, "top_logprobs": 20}).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n".encode()
-    stuck = []
-    for _ in range(3):
-        connection = socket.socket()
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.connect(("127.0.0.1", server.http_port))
-        connection.sendall(head + body)
-        stuck.append(connection)
+def never_reading(server: ServerProcess, body: dict[str, Any]) -> socket.socket:
+    """Has sent a request and lets nothing come: the systems on both sides hold little for a connection like this."""
+    content = json.dumps(body).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(content)}\r\n\r\n".encode()
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
+    connection.connect(("127.0.0.1", server.http_port))
+    connection.sendall(head + content)
+    return connection
+
+
+def test_clients_that_never_read_hold_up_nobody_else(server: ServerProcess, client: SessionClient) -> None:
+    """Their streams stand still with a megabyte unsent; others' turns go on, and all is free when they are gone."""
+    body = {**CHAT, "max_tokens": 400, "stream": True, "logprobs": True, "top_logprobs": 20}
     session, twin = twins(client)
+    made = _metric(server, "sessile_generated_tokens_total")
+    stuck = [never_reading(server, body) for _ in range(3)]
+    wait_until(lambda: _metric(server, "sessile_generated_tokens_total") == made + 3 * 400)
     assert said(session, "And how many left?") == said(twin, "And how many left?")
+    assert _metric(server, "sessile_http_turns_in_flight") == len(stuck), "what was made is still to be sent"
     for connection in stuck:
         connection.close()

@@ -10,9 +10,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from byte_text import write_byte_tokenizer
+from served_llama import make_served_llama
 from server_process import ServerProcess
-from tiny_llama import SMALL, make_tiny_llama
+from tiny_llama import SMALL
 
 from sessile.server.client import AsyncSessionClient, RetryPolicy, SamplingParams, TurnFinished
 
@@ -64,8 +64,7 @@ async def test_the_next_turn_is_the_same_and_the_session_comes_from_disk(tmp_pat
     """LMCache #562, #1175, #1788, #2136: KV on SSD was written again after each restart."""
     seed = random.randrange(10**6)
     print(f"seed {seed}")
-    model = make_tiny_llama(tmp_path / "model", SMALL, max_position=8192)
-    write_byte_tokenizer(model)
+    model = make_served_llama(tmp_path / "model", SMALL, max_position=8192)
     with ServerProcess(tmp_path / "calm", "--model", str(model), *MEMORY) as server:
         calm = await play(server, None)
     with ServerProcess(tmp_path / "killed", "--model", str(model), *MEMORY) as server:

@@ -18,6 +18,7 @@ import httpx
 import msgspec
 import pytest
 from case_model import make_case_model, unnatural_token
+from recordings import recordings
 from server_process import ServerProcess
 from tokenizers import Tokenizer
 
@@ -25,7 +26,6 @@ from sessile.prompt_lint.request import ApiShape, shape_of
 from sessile.server.web.anthropic.bodies import MessagesBody
 from sessile.server.web.bodies import ChatBody
 
-CASES = Path(__file__).resolve().parents[2].parent / "shared" / "lint" / "cases"
 TEMPLATE = (  # prints all that a template can: tools first, then messages with their calls and the calls' ids
     "{% if tools %}<|im_start|>tools\n{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}<|im_end|>\n{% endif %}"
     "{% for message in messages %}<|im_start|>{{ message.role }}\n"
@@ -36,10 +36,7 @@ TEMPLATE = (  # prints all that a template can: tools first, then messages with 
     "{% endfor %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-pytestmark = [
-    pytest.mark.skipif(not CASES.is_dir(), reason="the cases are not beside the checkout"),
-    pytest.mark.timeout(600),
-]
+pytestmark = pytest.mark.timeout(600)
 CHAT_FIELDS = {field.encode_name for field in msgspec.structs.fields(ChatBody)}
 MESSAGES_FIELDS = {field.encode_name for field in msgspec.structs.fields(MessagesBody)}
 SHORT = {"max_tokens": 4}
@@ -142,7 +139,7 @@ class CaseClient:
 
 def sendable_cases() -> list[dict[str, Any]]:
     """The traces that the server's endpoints take."""
-    cases = [json.loads(path.read_text()) for path in sorted(CASES.glob("*.json"))]
+    cases = [json.loads(path.read_text()) for path in sorted(recordings("lint", "cases").glob("*.json"))]
     return [case for case in cases if case["kind"] == "trace" and all(map(is_taken, case["requests"]))]
 
 

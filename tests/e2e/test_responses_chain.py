@@ -8,9 +8,8 @@ from typing import Any
 
 import openai
 import pytest
-from byte_text import write_byte_tokenizer
+from served_llama import make_served_llama
 from server_process import ServerProcess
-from tiny_llama import make_tiny_llama
 
 pytestmark = pytest.mark.timeout(300)
 FLAGS = ("--dtype", "float32", "--threads", "1", "--kv-memory-bytes", "64MiB")
@@ -55,8 +54,7 @@ def chain(client: openai.OpenAI, before_turn: Callable[[int], None]) -> list[tup
 
 
 def test_vllm_43244_ten_turns_with_calls_survive_two_kills_bit_equal(tmp_path: Path) -> None:
-    model = make_tiny_llama(tmp_path / "tiny-llama")
-    write_byte_tokenizer(model)
+    model = make_served_llama(tmp_path / "tiny-llama")
     said = []
     for name, killed_before in (("undisturbed", ()), ("killed", (4, 8))):
         with ServerProcess(tmp_path / name, "--model", str(model), *FLAGS) as server:

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,9 +16,9 @@ import httpx
 import jsonschema
 import msgspec
 import pytest
-from byte_text import write_byte_tokenizer
+from served_llama import make_served_llama
 from server_process import ROOT, ServerProcess
-from tiny_llama import make_tiny_llama
+from waiting import wait_until
 
 from sessile.server.client import Grammar, GrammarKind, SamplingParams, SessionClient
 from sessile.sessions.errors import RequestError
@@ -31,9 +30,7 @@ GREEDY = {"temperature": 0, "ignore_eos": True}
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = make_tiny_llama(tmp_path_factory.mktemp("model") / "tiny-llama")
-    write_byte_tokenizer(folder)
-    return folder
+    return make_served_llama(tmp_path_factory.mktemp("model") / "tiny-llama")
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +42,13 @@ def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
 def chat(server: ServerProcess, messages: list[dict[str, str]], **fields: object) -> httpx.Response:
     body = {"messages": messages, "max_tokens": 12, **GREEDY, **fields}
     return httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=60)
+
+
+def readiness(server: ServerProcess) -> int | None:
+    """The status that it answers with, if it answers."""
+    with contextlib.suppress(httpx.TransportError):
+        return httpx.get(f"{server.url}/ready").status_code
+    return None
 
 
 def user(text: str) -> dict[str, str]:
@@ -214,7 +218,7 @@ def test_an_engine_that_is_killed_comes_back(server: ServerProcess) -> None:
         os.kill(server.engine_pid, signal.SIGKILL)
         events = [line for line in lines if line.startswith("data: ")]
     assert json.loads(events[-2][6:])["error"]["code"] == "engine_unavailable"
-    _until(lambda: httpx.get(f"{server.url}/ready").status_code == 200)
+    wait_until(lambda: readiness(server) == 200)
     assert chat(server, [user("again")]).json()["choices"] == expected
 
 
@@ -241,7 +245,7 @@ def test_the_first_signal_drains_and_the_second_cancels(model: Path, tmp_path: P
         running = _LongTurn(server)
         running.first.wait(60)
         os.kill(server.pid, signal.SIGTERM)
-        _until(lambda: httpx.get(f"{server.url}/ready").status_code == 503)
+        wait_until(lambda: readiness(server) == 503)
         refused = chat(server, [user("more")])
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
         if signals == 2:
@@ -271,13 +275,3 @@ class _LongTurn(threading.Thread):
                 if line.startswith("data: "):
                     self.events.append(line[6:])
                     self.first.set()
-
-
-def _until(condition) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with contextlib.suppress(httpx.TransportError):
-            if condition():
-                return
-        time.sleep(0.02)
-    raise AssertionError("it did not come to pass")

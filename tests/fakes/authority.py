@@ -23,7 +23,7 @@ class Authority:
         return self.ca.cert_pem.bytes()
 
     def issue(self) -> TlsConfig:
-        issued = self.ca.issue_cert("localhost")
+        issued = self.ca.issue_cert("localhost", "127.0.0.1")
         cert, key = self.folder / "cert.pem", self.folder / "key.pem"
         cert.write_bytes(b"".join(part.bytes() for part in issued.cert_chain_pems))
         key.write_bytes(issued.private_key_pem.bytes())

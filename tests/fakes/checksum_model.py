@@ -10,6 +10,11 @@ from sessile.kernels.kv_layout import KVLayout, keys_view
 VOCAB = 97
 
 
+def prompt(length: int, seed: int = 0) -> list[int]:
+    """Tokens without a pattern; those of two seeds differ from the first one on."""
+    return [(seed * 31 + i * i + 5 * i) % VOCAB for i in range(length)]
+
+
 def next_token(tokens: list[int]) -> int:
     return sum((token + 1) * (position + 3) for position, token in enumerate(tokens)) % VOCAB
 

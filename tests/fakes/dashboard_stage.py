@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from set_clock import SetClock
+
 from sessile.server.engine.cache_messages import CacheEvent, CacheEventKind, CacheView
 from sessile.server.engine.client import EngineState
 from sessile.server.engine.messages import (
@@ -26,16 +28,6 @@ from sessile.server.engine.sampling_params import SamplingParams
 from sessile.server.engine.turn_watch import TurnWatch
 from sessile.server.observe.observatory import Observatory
 from sessile.sessions.cache.tree_view import TreeNode
-
-
-class SetClock:
-    """Seconds that stand still until they are moved."""
-
-    def __init__(self, now: float) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def node(parent: int, start: int, tokens: int, idle_s: float, users: int = 0, owner: str = "") -> TreeNode:

@@ -67,13 +67,8 @@ class Faults:
 
     @property
     def num_failed(self) -> int:
-        """Calls that were made to fail."""
+        """Calls that were made to fail, since the start."""
         return int(self._get(40))
-
-    @property
-    def num_unsynced(self) -> int:
-        """Writes that no sync has followed yet."""
-        return int(self._get(24)) - int(self._get(32))
 
     def _set(self, offset: int, form: str, *values: int) -> None:
         struct.pack_into(form, self._page, offset, *values)

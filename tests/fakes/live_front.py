@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,10 +53,11 @@ class WatchedEngine(ScriptedEngine):
                 missed=self.missed,
             )
         )
-        async for output in super().generate(turn):
-            if output.finish_reason is not None:
-                self.observatory.explainer.settle(30)  # a model takes longer than the explanation
-            yield output
+        async with aclosing(super().generate(turn)) as outputs:
+            async for output in outputs:
+                if output.finish_reason is not None:
+                    self.observatory.explainer.settle(30)  # a model takes longer than the explanation
+                yield output
 
     async def describe_cache(self, most_nodes: int) -> CacheView:
         return CacheView(nodes=(), tree_blocks=0, pinned_blocks=0, block_bytes=1, break_even_tokens={})

@@ -7,6 +7,7 @@ import hashlib
 from array import array
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from scripted_cache import ScriptedCache
@@ -92,9 +93,10 @@ class ScriptedEngine(ScriptedCache):
         self.idle.clear()
         finished = False
         try:
-            async for output in self._outputs(turn):
-                finished = output.finish_reason is not None
-                yield output
+            async with aclosing(self._outputs(turn)) as outputs:
+                async for output in outputs:
+                    finished = output.finish_reason is not None
+                    yield output
         finally:
             self.running.discard(turn.turn_id)
             if not self.running:

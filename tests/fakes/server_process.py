@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -29,12 +30,19 @@ def free_port() -> int:
 class ServerProcess:
     """One server on one data folder; ``kill`` and ``start`` again as often as you like, on the same ports."""
 
-    def __init__(self, data_dir: Path, *flags: str, environment: Mapping[str, str] | None = None) -> None:
-        """``environment``: variables beside those of this process."""
+    def __init__(
+        self,
+        data_dir: Path,
+        *flags: str,
+        environment: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """``environment``: variables beside those of this process. ``tls``: how to ask a server with certificates."""
         self.data_dir = data_dir
         self.http_port, self.grpc_port = free_port(), free_port()
         self.flags = flags
         self.environment = dict(environment or {})
+        self.tls = tls
         self.log = data_dir.with_suffix(".log")
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -44,7 +52,7 @@ class ServerProcess:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.http_port}"
+        return f"{'http' if self.tls is None else 'https'}://127.0.0.1:{self.http_port}"
 
     @property
     def pid(self) -> int:
@@ -59,6 +67,10 @@ class ServerProcess:
                 if any(part.endswith("engine.process") for part in child.cmdline()):
                     return int(child.pid)
         raise LookupError("the server has no engine")
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def launch(self) -> None:
         """Start the process without waiting."""
@@ -85,7 +97,8 @@ class ServerProcess:
             assert self._process is not None
             if self._process.poll() is not None:
                 raise AssertionError(f"the server ended with {self._process.returncode}:\n{self.tail()}")
-            with contextlib.suppress(urllib.error.URLError, OSError), urllib.request.urlopen(f"{self.url}/ready"):
+            ready = f"{self.url}/ready"
+            with contextlib.suppress(urllib.error.URLError, OSError), urllib.request.urlopen(ready, context=self.tls):
                 return
             time.sleep(0.05)
         raise AssertionError(f"the server is not ready after {START_S} s:\n{self.tail()}")
@@ -115,5 +128,5 @@ class ServerProcess:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None and self._process.poll() is None:
+        if self.is_running:
             self.kill()

@@ -16,6 +16,13 @@ def next_token(tokens: list[int]) -> int:
     return sum(tokens) % VOCAB
 
 
+def continuation(prompt: list[int], count: int) -> list[int]:
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(next_token(tokens))
+    return tokens[len(prompt) :]
+
+
 class SummingModel:
     vocab_size = VOCAB
     max_position = 64

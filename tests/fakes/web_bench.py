@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -11,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import uvicorn
 from manager_bench import Bench
 from open_gate import open_gate
+from served import served
 
 from sessile.server.engine.cache_messages import CacheView
 from sessile.server.engine.client import EngineState
@@ -52,7 +50,7 @@ class _Engine:
 
 @dataclass
 class WebBench:
-    """``text``: how the model's answers are read."""
+    """Runs inside its context. ``text``: how the model's answers are read."""
 
     folder: Path
     text: TextConfig = HERMES
@@ -60,10 +58,16 @@ class WebBench:
     http: HttpConfig = field(default_factory=HttpConfig)
     batches_config: BatchesConfig = field(default_factory=BatchesConfig)
 
-    def start(self) -> None:
+    def __enter__(self) -> WebBench:
         self.bench = Bench(self.folder)
         self.observatory = Observatory()
         self._start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._batch_store.close()
+        self.bench.stop()
+        self.observatory.close()
 
     def restart(self) -> None:
         """Another process on the same data: the engine has lost its cache."""
@@ -71,11 +75,6 @@ class WebBench:
         self.bench.stop()
         self.bench.engine = type(self.bench.engine)()
         self._start()
-
-    def stop(self) -> None:
-        self._batch_store.close()
-        self.bench.stop()
-        self.observatory.close()
 
     def _start(self) -> None:
         bench = self.bench
@@ -121,16 +120,8 @@ class WebBench:
     @asynccontextmanager
     async def served(self) -> AsyncIterator[str]:
         """The application on a port of its own; gives its address."""
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            config = uvicorn.Config(self.app, log_config=None, lifespan="off", ws="none")
-            server = uvicorn.Server(config)
-            server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
-            serving = asyncio.ensure_future(server._serve([listener]))
-            try:
-                yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-            finally:
-                server.should_exit = True
-                await serving
+        async with served(self.app) as (host, port):
+            yield f"http://{host}:{port}"
 
     def says(self, text: str) -> list[int]:
         """Script the next answer; its tokens."""

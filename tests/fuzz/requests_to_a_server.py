@@ -21,6 +21,7 @@ from live_front import live_front
 from open_gate import open_gate
 
 from sessile.server.proto import session_pb2 as pb
+from sessile.server.rpc.grpc_config import GrpcConfig
 from sessile.server.rpc.rpc_server import RpcServer
 
 SECONDS = 20.0  # for one answer
@@ -139,7 +140,7 @@ def _grpc() -> Iterator[Feed]:
         front = runner.run(stack.enter_async_context(live_front(Path(name) / "data")))
 
         async def start() -> tuple[RpcServer, grpc.aio.Channel, str]:
-            server = RpcServer(front.manager, open_gate(), port=0)
+            server = RpcServer(front.manager, open_gate(), GrpcConfig(port=0))
             channel = grpc.aio.insecure_channel(f"127.0.0.1:{await server.start()}")
             opened = pb.OpenResponse.FromString(await call(channel, "Open", b""))
             return server, channel, opened.session.session_id

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ ARCHITECTURES = (80, 90, 100)
 
 
 @pytest.fixture(scope="module")
-def compilers(tmp_path_factory: pytest.TempPathFactory) -> dict[int, tuple[subprocess.Popen[str], Path]]:
+def compilers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, tuple[subprocess.Popen[str], Path]]]:
     """One process an architecture, all started at once: each would use one core alone. Triton keeps its results."""
     folder = tmp_path_factory.mktemp("resources")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / ".import-root"), "OMP_NUM_THREADS": "1"}
@@ -31,7 +32,10 @@ def compilers(tmp_path_factory: pytest.TempPathFactory) -> dict[int, tuple[subpr
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT
         )
         started[architecture] = (process, report)
-    return started
+    yield started
+    for process, _ in started.values():
+        with process:
+            process.kill()
 
 
 @pytest.mark.slow

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
+from embedded_model import embedded_model
+from recordings import recordings
 from replayed_cache import BLOCK, ReplayedCache
 
 from sessile.prompt_lint.engine import TraceLinter, TraceOptions
@@ -20,11 +21,8 @@ from sessile.prompt_lint.request import ApiShape, Request
 from sessile.prompt_lint.strips import Strip
 from sessile.prompt_lint.text_change import TextChange
 from sessile.prompt_lint.tokens import load_decoder
-from sessile.server.model.source import ModelSource, resolve_model
+from sessile.server.model.source import ModelSource
 from sessile.server.text.tokenizer_files import load_chat_template, load_tokenizer
-from sessile.sessions.errors import ModelError
-
-TRACES = Path(__file__).parents[2].parent / "shared" / "traces"
 
 
 @dataclass
@@ -59,17 +57,12 @@ class Replay:
 
 @pytest.fixture(scope="module")
 def model() -> ModelSource:
-    try:
-        return resolve_model(None)
-    except ModelError as error:
-        pytest.skip(f"the embedded model's tokenizer is not here: {error}")
+    return embedded_model()
 
 
 @pytest.fixture(scope="module", params=["miniswe", "magagent"])
 def replay(request: pytest.FixtureRequest, model: ModelSource) -> Replay:
-    folder = TRACES / request.param
-    if not folder.is_dir():
-        pytest.skip(f"no recorded trace in {folder}")
+    folder = recordings("traces", request.param)
     tokenizer = load_tokenizer(model)
     counted = load_decoder(model.path)
     linter = TraceLinter(TraceOptions(profile="sessile", decode=counted.decode, count=counted.count))

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import pytest
 from byte_text import byte_tokenizer, chatml_template
 from open_gate import open_gate
@@ -13,6 +14,7 @@ from scripted_engine import ScriptedEngine
 
 from sessile.server.client import AsyncSessionClient, RetryPolicy
 from sessile.server.readiness import Readiness, ServerState
+from sessile.server.rpc.grpc_config import GrpcConfig
 from sessile.server.rpc.rpc_server import RpcServer
 from sessile.sessions.manager.manager import SessionManager
 from sessile.sessions.store import SessionStore
@@ -40,11 +42,12 @@ class Front:
     engine: ScriptedEngine = field(default_factory=ScriptedEngine)
     sleeps: Sleeps = field(default_factory=Sleeps)
     port: int = 0
+    bounds: GrpcConfig = field(default_factory=GrpcConfig)
 
     async def start(self) -> None:
         self.store = SessionStore(self.folder)
         self.manager = SessionManager(self.store, self.engine, byte_tokenizer(), chatml_template())
-        self.server = RpcServer(self.manager, open_gate(), port=self.port)
+        self.server = RpcServer(self.manager, open_gate(), msgspec.structs.replace(self.bounds, port=self.port))
         self.port = await self.server.start()
         await self.server.report(Readiness(state=ServerState.READY, reason=""))
 

@@ -12,6 +12,7 @@ from manager_bench import Bench, user
 from open_gate import open_gate
 
 from sessile.server.client import AsyncSessionClient, RetryPolicy
+from sessile.server.rpc.grpc_config import GrpcConfig
 from sessile.server.rpc.rpc_server import RpcServer
 from sessile.sessions.errors import CapacityError
 from sessile.sessions.manager import CloseRequest, ForkRequest, OpenSession, SessionManager
@@ -70,7 +71,7 @@ async def test_conversations_of_stateless_clients_do_not_count(bench: Bench) -> 
 
 
 async def test_over_grpc_it_is_resource_exhausted_with_a_retry_time(bench: Bench) -> None:
-    server = RpcServer(bench.manager, open_gate(), port=0)
+    server = RpcServer(bench.manager, open_gate(), GrpcConfig(port=0))
     port = await server.start()
     async with AsyncSessionClient(f"127.0.0.1:{port}", retry=RetryPolicy(max_attempts=1)) as client:
         for _ in range(MOST):

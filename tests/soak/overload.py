@@ -19,9 +19,8 @@ import time
 from pathlib import Path
 
 import httpx
-from byte_text import write_byte_tokenizer
+from served_llama import make_served_llama
 from server_process import ServerProcess
-from tiny_llama import make_tiny_llama
 
 PLACES = 8
 MAX_QUEUE_S = 3.0
@@ -49,6 +48,7 @@ class Report:
     without_retry_time: int = 0
     other: list[str] = dataclasses.field(default_factory=list)  # answers that were neither
     goodput: float = 0.0
+    answers_again: bool = False  # after the overload
     recovery_s: float = -1.0
 
     @property
@@ -174,6 +174,7 @@ class Overload:
         usual_s = max(self.report.calm_s)
         while time.monotonic() < stopped + 60:
             answer, took_s = await self._turn()
+            self.report.answers_again |= answer.status_code == 200
             if answer.status_code == 200 and took_s <= usual_s:
                 self.report.recovery_s = time.monotonic() - took_s - stopped
                 break
@@ -185,8 +186,7 @@ class Overload:
 def overload(calm_s: float, overload_s: float, num_tokens: int = TOKENS) -> Report:
     """Start a server with few places and a short queue on a tiny model, and overload it."""
     with tempfile.TemporaryDirectory(prefix="sessile-overload-") as folder:
-        model = make_tiny_llama(Path(folder) / "model")
-        write_byte_tokenizer(model)
+        model = make_served_llama(Path(folder) / "model")
         with ServerProcess(Path(folder) / "data", "--model", str(model), *FLAGS) as server:
             return asyncio.run(Overload(server, num_tokens).run(calm_s, overload_s))
 

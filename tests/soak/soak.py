@@ -23,9 +23,8 @@ from pathlib import Path
 
 import httpx
 import psutil
-from byte_text import write_byte_tokenizer
+from served_llama import make_served_llama
 from server_process import ServerProcess
-from tiny_llama import make_tiny_llama
 
 from sessile.server.client import AsyncSession, AsyncSessionClient, Retain, RetryPolicy, SamplingParams, ToolWait
 from sessile.sessions.errors import CapacityError, ContextOverflow, SessileError
@@ -411,8 +410,7 @@ def program_of(process: psutil.Process) -> str:
 def soak(seconds: float, sessions: int, seed: int, progress: Callable[[str], None]) -> Report:
     """Start a server with small tiers on a tiny model, wear it, stop it, and compare."""
     with tempfile.TemporaryDirectory(prefix="sessile-soak-") as folder:
-        model = make_tiny_llama(Path(folder) / "model")
-        write_byte_tokenizer(model)
+        model = make_served_llama(Path(folder) / "model")
         data_dir = Path(folder) / "data"
         with ServerProcess(data_dir, "--model", str(model), *SMALL) as server:
             run = Soak(server, seconds=seconds, sessions=sessions, seed=seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import IO
 
@@ -52,12 +52,12 @@ async def uploaded(request: Request, max_file_bytes: int) -> AsyncIterator[Uploa
             "the body is not a form", field="content-type", remedy="send multipart/form-data with file and purpose"
         )
     too_large = BodyTooLarge(max_file_bytes, "send less, or raise --batches-max-file-bytes")
-    pieces = body_pieces(request, max_file_bytes + _FORM_BYTES, too_large)
-    parser = MultiPartParser(request.headers, pieces, max_files=1, max_fields=len(_FIELDS))
-    try:
-        form = await parser.parse()
-    except MultiPartException as error:
-        raise RequestError(f"the form cannot be read: {error.message}", field="body") from error
+    async with aclosing(body_pieces(request, max_file_bytes + _FORM_BYTES, too_large)) as pieces:
+        parser = MultiPartParser(request.headers, pieces, max_files=1, max_fields=len(_FIELDS))
+        try:
+            form = await parser.parse()
+        except MultiPartException as error:
+            raise RequestError(f"the form cannot be read: {error.message}", field="body") from error
     try:
         yield _upload(form)
     finally:

@@ -94,7 +94,7 @@ class DiskTier:
 
     def contains(self, keys: Sequence[bytes]) -> list[bool]:
         with self._lock:
-            if self._read_breaker.is_open:
+            if not self._read_breaker.would_allow():
                 return [key in self._queue for key in keys]
             catalogue = self._namespace.catalogue
             return [key in catalogue or key in self._queue for key in keys]

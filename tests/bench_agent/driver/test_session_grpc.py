@@ -24,6 +24,7 @@ from sessile.bench_agent.workload.plan import Message
 from sessile.bench_agent.workload.presets import preset
 from sessile.bench_agent.workload.synthetic import synthetic_workload
 from sessile.server.readiness import Readiness, ServerState
+from sessile.server.rpc.grpc_config import GrpcConfig
 from sessile.server.rpc.rpc_server import RpcServer
 from sessile.sessions.manager.manager import SessionManager
 from sessile.sessions.manager.requests import ListSessions
@@ -42,7 +43,7 @@ async def front(tmp_path: Path) -> AsyncIterator[Front]:
     engine = ScriptedEngine(context_length=100_000)
     store = SessionStore(tmp_path / "data")
     manager = SessionManager(store, engine, byte_tokenizer(), chatml_template())
-    server = RpcServer(manager, open_gate(), port=0)
+    server = RpcServer(manager, open_gate(), GrpcConfig(port=0))
     port = await server.start()
     await server.report(Readiness(state=ServerState.READY, reason=""))
     driver = SessionDriver(f"127.0.0.1:{port}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -162,10 +163,9 @@ def test_a_comparison_without_turns_has_the_plots_that_it_can(tmp_path: Path) ->
 
 
 def test_tables() -> None:
-    console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console = Console(width=200, record=True, file=io.StringIO())
     print_table([record("fast"), record("slow", 2.0)], console)
     shown = console.export_text()
-    console.file.close()
     assert "TTFT, later turns, p50" in shown and "200 ms" in shown and "400 ms" in shown
     assert "device 21,600" in shown and "limit of this machine" in shown
     lines = markdown_table([record("fast"), record("slow", 2.0)]).splitlines()

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from recordings import recordings
 
 from sessile.bench_agent.traces.formats import read_workload
 from sessile.bench_agent.traces.source import BadLines
 from sessile.bench_agent.workload.plan import BlocksPrompt, TextPrompt, Workload
 
-TRACES = Path(__file__).resolve().parents[4] / "shared" / "traces"
-
 
 def trace(name: str) -> Workload:
-    path = TRACES / name
-    if not path.exists():
-        pytest.skip("the shared traces are not beside this checkout")
-    return read_workload(path, BadLines())
+    return read_workload(recordings("traces", name), BadLines())
 
 
 @pytest.mark.parametrize(("name", "sessions"), [("miniswe", 11), ("magagent", 10)])

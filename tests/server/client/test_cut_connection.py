@@ -137,8 +137,8 @@ async def test_a_cut_at_every_event_loses_and_doubles_nothing(front: Any, proxy:
         assert num_events > 8
 
 
-def test_the_twin_without_asyncio_resumes_as_well() -> None:
-    """It delegates: its turns are the asynchronous ones, read on a loop of its own. Here by their methods and types."""
+def test_the_twin_without_asyncio_has_every_method() -> None:
+    """It delegates: its turns are the asynchronous ones, read on a loop of its own, and so resume as they do."""
     for twin, original in ((SessionClient, AsyncSessionClient), (Session, AsyncSession), (Turn, AsyncTurn)):
         mine = {name for name in vars(twin) if not name.startswith("_")}
         theirs = {name for name in vars(original) if not name.startswith("_")}

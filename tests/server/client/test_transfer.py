@@ -12,6 +12,7 @@ import grpc.aio
 import msgspec
 import psutil
 import pytest
+from left_generators import left_generators
 
 from sessile.server.client import ModelChanged, RequestError, SamplingParams, SessionClient, StaleVersion
 from sessile.server.proto import session_pb2 as pb
@@ -101,6 +102,9 @@ async def test_messages_that_are_no_import(front: Any) -> None:
     wrong = [(), (pb.ImportRequest(chunk=b"x"),), (header, header), (header, pb.ImportRequest()), (header,)]
     async with grpc.aio.insecure_channel(front.target) as channel:
         stub = SessionServiceStub(channel)
+        with left_generators() as left, pytest.raises(grpc.aio.AioRpcError):
+            await stub.Import(sent(header, pb.ImportRequest(chunk=b"no file of ours"), header))
+        assert not {"_requests", "_chunks", "_async_message_receiver"}.intersection(left)
         for messages in wrong:
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await stub.Import(sent(*messages))

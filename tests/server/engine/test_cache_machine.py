@@ -36,6 +36,8 @@ from sessile.server.engine.lower_tiers import TierSetup, open_lower_tiers
 from sessile.server.engine.messages import FinishReason, SubmitTurn, TurnOutput
 from sessile.server.engine.sampling_params import SamplingParams
 from sessile.sessions.cache.cost_model import Calibration
+from sessile.sessions.cache.path_locks import up
+from sessile.sessions.cache.radix_node import Node
 from sessile.sessions.cache.retention import Retention, Verdict
 
 BLOCK = 16
@@ -88,6 +90,16 @@ class Sessions:
     def pinned_blocks_of(self, owner: str) -> int:
         """Of the owner's tenant."""
         return self.core._cache.tree.num_pinned_blocks_of(self.salt(owner))
+
+    def kept_blocks_of(self, owner: str) -> int:
+        """Blocks of the owner's tenant that go after what nobody pinned, or not at all."""
+        edges: set[Node] = set()
+        for end in self.core._cache.ends._ends.values():
+            ranks = end.node is not None and end.keeping.pin_level(self.now) > 0
+            for node in (end.node if ranks else None, None if end.pin is None else end.pin.node):
+                if node is not None and node.salt == self.salt(owner):
+                    edges.update(up(node))
+        return sum(len(edge.blocks) for edge in edges)
 
     def step(self) -> None:
         self.now += 0.01
@@ -244,10 +256,11 @@ class CacheMachine(RuleBasedStateMachine):
         self.sessions.core.check_integrity()
         stats = self.sessions.core.stats().cache
         assert stats.pinned_blocks <= stats.pin_budget_blocks
-        most = self.tenant_pinned_blocks or stats.pin_budget_blocks
         of_tenants = [self.sessions.pinned_blocks_of(owner) for owner in "01"]
-        assert max(of_tenants) <= most
         assert sum(of_tenants) == stats.pinned_blocks
+        if self.tenant_pinned_blocks:
+            assert max(of_tenants) <= self.tenant_pinned_blocks
+            assert max(self.sessions.kept_blocks_of(owner) for owner in "01") <= self.tenant_pinned_blocks
 
     def teardown(self) -> None:
         """Everything ends, whatever is pinned; nobody holds anything afterwards but pins, and they give it back."""
@@ -455,6 +468,34 @@ def test_a_tenant_pins_no_more_than_it_may() -> None:
     assert sessions.retain("4", hard=True).verdict is Verdict.ACCEPTED
     sessions.turn("4", prompt(100, 9))
     assert sessions.pinned_blocks_of("4") == 9  # of a path that grew to 13
+    sessions.core.check_integrity()
+    sessions.core.close()
+
+
+def test_soft_pins_of_a_tenant_have_room_beside_its_hard_ones_alone() -> None:
+    """One without room is refused, and ranks like what nobody pinned; a hard one takes the place of the soft ones of
+    the lowest priority."""
+    sessions = Sessions(60, host_blocks=0, pin_budget=1.0, tenant_pinned_bytes=16 * BLOCK_BYTES)
+    for owner in ("0", "1", "2", "4"):
+        sessions.turn(owner, prompt(100, int(owner)))  # 7 blocks
+    assert sessions.retain("0", priority=2).verdict is Verdict.ACCEPTED
+    sessions.logs["6"] = list(sessions.logs["0"])  # a fork
+    assert sessions.retain("6", priority=3).verdict is Verdict.ACCEPTED
+    assert sessions.retain("2", ttl_s=50.0).verdict is Verdict.ACCEPTED
+    assert sessions.kept_blocks_of("0") == 14
+    refused = sessions.retain("4", priority=9)
+    assert (refused.verdict, refused.pinned_tokens) == (Verdict.REJECTED, 0)
+    assert "the pins of a tenant may keep 16 blocks, of which 14 are used" in refused.reason
+    assert sessions.retain("1", priority=1).verdict is Verdict.ACCEPTED  # another tenant
+    assert sessions.retain("4", priority=-1).verdict is Verdict.ACCEPTED  # to go first needs no room
+    sessions.turn("2", prompt(100, 9))  # it grows to 13 blocks
+    assert sessions.kept_blocks_of("0") == 7
+    assert sessions.retain("4", hard=True).verdict is Verdict.ACCEPTED
+    assert sessions.kept_blocks_of("0") == 14
+    sessions.turn("8", prompt(100, 8))
+    assert sessions.retain("8", hard=True).verdict is Verdict.ACCEPTED
+    assert sessions.kept_blocks_of("0") == 14  # those of 0 and 6, of 7 blocks, gave way
+    assert sessions.core.stats().cache.tenant_limited_pins == 1
     sessions.core.check_integrity()
     sessions.core.close()
 

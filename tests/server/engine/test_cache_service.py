@@ -7,17 +7,15 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from checksum_model import VOCAB, ChecksumModel, continuation
+from checksum_model import ChecksumModel, continuation, prompt
 from hypothesis import given
 from hypothesis import settings as tried
 from hypothesis import strategies as st
-from staged_pool import staged_pools
 
 from sessile.server.engine.cache_messages import (
     CacheCall,
@@ -51,13 +49,7 @@ from sessile.sessions.cache.token_key import TOKEN_BYTES, pack_tokens
 BLOCK = 16
 BLOCK_BYTES = 2 * BLOCK * 2 * 4
 LOADING_IS_CHEAP = Calibration(prefill=(1.0, 1.0, 0.0), loads={"host": (1e-6, 1e-12), "disk": (1e-6, 1e-12)})
-
-
-@pytest.fixture(scope="module", params=["in memory", "staged"], autouse=True)
-def pool(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A pool in this machine's memory, or a GPU's that is not there."""
-    with staged_pools() if request.param == "staged" else nullcontext():
-        yield
+pytestmark = pytest.mark.usefixtures("pool")
 
 
 class Engine:
@@ -183,10 +175,6 @@ def engines() -> Iterator[list[Engine]]:
     yield made
     for engine in made:
         engine.core.close()
-
-
-def prompt(length: int, seed: int = 0) -> list[int]:
-    return [(seed * 31 + i * i + 5 * i) % VOCAB for i in range(length)]
 
 
 def test_a_pinned_path_stays_while_others_come_and_go(engines: list[Engine]) -> None:

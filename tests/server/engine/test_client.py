@@ -8,15 +8,13 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
 import psutil
 import pytest
-import pytest_asyncio
 from tiny_engine import tiny_engine_config
-from tiny_llama import VOCAB, make_tiny_llama
+from tiny_llama import VOCAB
 
 from sessile.server.engine.client import EngineClient, EngineState
 from sessile.server.engine.messages import FinishReason, Priority, SubmitTurn, TurnOutput
@@ -27,19 +25,6 @@ ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PROMPT = [(7 * i + 3) % VOCAB for i in range(40)]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_llama(tmp_path_factory.mktemp("tiny"))
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def engine(folder: Path) -> AsyncIterator[EngineClient]:
-    client = EngineClient(tiny_engine_config(folder))
-    await client.start()
-    yield client
-    await client.close()
 
 
 def turn(turn_id: str, max_tokens: int = 12, token_ids: list[int] | None = None, **sampling) -> SubmitTurn:

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 import torch
-from checksum_model import VOCAB, ChecksumModel, continuation
+from checksum_model import VOCAB, ChecksumModel, continuation, prompt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,10 +57,6 @@ class Engine:
         self.submit(turn_id, prompt, **kwargs)
         self.run()
         return self.last[turn_id]
-
-
-def prompt(length: int, seed: int = 0) -> list[int]:
-    return [(seed * 31 + i * i + 5 * i) % VOCAB for i in range(length)]
 
 
 def test_a_turn_gets_the_models_tokens() -> None:

@@ -7,7 +7,7 @@ import random
 
 import pytest
 import torch
-from checksum_model import VOCAB, ChecksumModel, continuation
+from checksum_model import VOCAB, ChecksumModel, continuation, prompt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -74,10 +74,6 @@ class Engine:
                 return
             self.step()
         raise AssertionError("the engine wedged")
-
-
-def prompt(length: int, seed: int = 0) -> list[int]:
-    return [(seed * 31 + i * i + 5 * i) % VOCAB for i in range(length)]
 
 
 def test_right_drafts_save_steps_and_are_counted() -> None:

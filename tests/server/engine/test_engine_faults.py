@@ -6,14 +6,12 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
 import pytest
-import pytest_asyncio
 from tiny_engine import tiny_engine_config
-from tiny_llama import VOCAB, make_tiny_llama
+from tiny_llama import VOCAB
 
 from sessile.server.engine.client import EngineClient, EngineState
 from sessile.server.engine.limits_config import LimitsConfig
@@ -22,19 +20,6 @@ from sessile.server.engine.sampling_params import SamplingParams
 from sessile.sessions.errors import CapacityError, EngineError, RequestError
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_llama(tmp_path_factory.mktemp("tiny"))
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def engine(folder: Path) -> AsyncIterator[EngineClient]:
-    client = EngineClient(tiny_engine_config(folder))
-    await client.start()
-    yield client
-    await client.close()
 
 
 def turn(turn_id: str, first_token: int, max_tokens: int = 1500) -> SubmitTurn:

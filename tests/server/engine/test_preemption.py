@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from checksum_model import VOCAB, ChecksumModel, continuation
+from checksum_model import ChecksumModel, continuation, prompt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -69,10 +69,6 @@ class Engine:
                 return
             self.step()
         raise AssertionError("the engine wedged")
-
-
-def prompt(length: int, seed: int = 0) -> list[int]:
-    return [(seed * 31 + i * i + 5 * i) % VOCAB for i in range(length)]
 
 
 def test_a_preempted_turn_comes_back_from_host() -> None:

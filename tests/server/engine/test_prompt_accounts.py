@@ -13,14 +13,13 @@ import os
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from checksum_model import VOCAB, ChecksumModel
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recordings import recordings
 
 from sessile.server.engine.cache_messages import CacheCall, RetainPath
 from sessile.server.engine.core import EngineCore
@@ -31,7 +30,7 @@ from sessile.sessions.cache.retention import Retention
 
 BLOCK = 16
 BLOCK_BYTES = 2 * BLOCK * 2 * 4
-TRACES = Path(__file__).resolve().parents[3].parent / "shared" / "traces"
+ALL_TRACES = bool(os.environ.get("SESSILE_ALL_TRACES"))
 EIGHT_AGENTS = ("473e", "6a12", "7f6a", "d948", "2e9e", "abe6", "ae5b", "c7d0")
 
 
@@ -227,15 +226,14 @@ def recorded_turns() -> list[tuple[list[int], list[int]]]:
 
     All 21 agents are half a minute of work: so they are where ``SESSILE_ALL_TRACES`` is set, and else eight of them.
     """
-    agents = []
-    names = ("",) if os.environ.get("SESSILE_ALL_TRACES") else EIGHT_AGENTS
-    for file in [file for name in names for file in sorted(TRACES.glob(f"m*/{name}*.jsonl"))]:
+    names = ("",) if ALL_TRACES else EIGHT_AGENTS
+    agents, traces = [], recordings("traces")
+    for file in [file for name in names for file in sorted(traces.glob(f"m*/{name}*.jsonl"))]:
         rows = [json.loads(line) for line in file.read_text().splitlines()]
         agents.append([(tokens_of(row["input"]), tokens_of(row["output"])[:12] or [1]) for row in rows if row["input"]])
     return [turn for turns in itertools.zip_longest(*agents) for turn in turns if turn is not None]
 
 
-@pytest.mark.skipif(not TRACES.is_dir(), reason="the recorded traces are not beside the checkout")
 def test_a_replay_counts_as_an_independent_recount_does() -> None:
     """LMCache #1260 (hit rate always 1): sources sum to the prompt, and each is what a plain recount says."""
     turns = recorded_turns()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from set_clock import SetClock
 
 from sessile.server.engine import quarantine as module
 from sessile.server.engine.messages import SubmitTurn
@@ -13,14 +14,6 @@ from sessile.server.engine.sampling_params import SamplingParams
 from sessile.sessions.errors import RequestError
 
 pytestmark = pytest.mark.asyncio
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def turn(turn_id: str, first_token: int, seed: int | None = None) -> SubmitTurn:
@@ -33,7 +26,7 @@ async def admit(quarantine: Quarantine, asked: SubmitTurn) -> None:
 
 
 async def test_a_turn_that_was_there_at_two_crashes_is_refused_under_any_id_and_seed() -> None:
-    quarantine = Quarantine(Clock())
+    quarantine = Quarantine(SetClock())
     quarantine.crashed([turn("a", 1, seed=5)])
     await admit(quarantine, turn("b", 1, seed=6))
     quarantine.crashed([turn("b", 1, seed=6)])
@@ -46,7 +39,7 @@ async def test_a_turn_that_was_there_at_two_crashes_is_refused_under_any_id_and_
 
 
 async def test_suspects_run_one_at_a_time_so_that_the_next_crash_tells_them_apart() -> None:
-    quarantine = Quarantine(Clock())
+    quarantine = Quarantine(SetClock())
     poison, innocent = turn("poison", 1), turn("innocent", 2)
     quarantine.crashed([poison, innocent])
     order: list[str] = []
@@ -75,7 +68,7 @@ async def test_suspects_run_one_at_a_time_so_that_the_next_crash_tells_them_apar
 
 
 async def test_a_copy_that_waited_for_the_poison_is_refused_when_that_crashed() -> None:
-    quarantine = Quarantine(Clock())
+    quarantine = Quarantine(SetClock())
     quarantine.crashed([turn("first", 1)])
     running = asyncio.Event()
     crash = asyncio.Event()
@@ -97,7 +90,7 @@ async def test_a_copy_that_waited_for_the_poison_is_refused_when_that_crashed() 
 
 
 async def test_a_suspicion_ends_with_a_good_end_or_with_time() -> None:
-    clock = Clock()
+    clock = SetClock()
     quarantine = Quarantine(clock)
     quarantine.crashed([turn("a", 1), turn("b", 2)])
     quarantine.done(turn("a again", 1))
@@ -112,6 +105,6 @@ async def test_a_suspicion_ends_with_a_good_end_or_with_time() -> None:
 
 
 async def test_the_suspects_are_bounded() -> None:
-    quarantine = Quarantine(Clock())
+    quarantine = Quarantine(SetClock())
     quarantine.crashed(turn("t", token) for token in range(module.CAPACITY + 10))
     assert quarantine.num_suspects == module.CAPACITY

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from checksum_model import VOCAB, ChecksumModel, continuation
+from checksum_model import ChecksumModel, continuation, prompt
 from memory_store import MemoryStore
 from staged_pool import staged_pools
 
@@ -114,10 +114,6 @@ class Engine:
         assert self.tiers.shared is not None
         self.tiers.shared.sync()
         return last.usage.tokens_by_source
-
-
-def prompt(length: int, seed: int = 0) -> list[int]:
-    return [(seed * 31 + i * i + 5 * i) % VOCAB for i in range(length)]
 
 
 class Servers:

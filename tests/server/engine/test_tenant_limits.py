@@ -5,20 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from set_clock import SetClock
 
 from sessile.server.engine.limits_config import LimitsConfig
 from sessile.server.engine.messages import SubmitTurn, TokensBySource, TurnUsage
 from sessile.server.engine.sampling_params import SamplingParams
 from sessile.server.engine.tenant_limits import TenantLimits
 from sessile.sessions.errors import CapacityError
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 50.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def turn(tenant: str = "acme") -> SubmitTurn:
@@ -31,7 +24,7 @@ def used(computed: int, completion: int = 0, cached: int = 0) -> TurnUsage:
 
 
 def test_turns_at_once() -> None:
-    limits = TenantLimits(LimitsConfig(concurrent_turns=2), Clock())
+    limits = TenantLimits(LimitsConfig(concurrent_turns=2), SetClock())
     limits.enter(turn())
     limits.enter(turn())
     with pytest.raises(CapacityError, match="2 turns of this tenant are running") as refused:
@@ -43,7 +36,7 @@ def test_turns_at_once() -> None:
 
 
 def test_turns_a_minute() -> None:
-    clock = Clock()
+    clock = SetClock()
     limits = TenantLimits(LimitsConfig(turns_per_minute=6), clock)
     for _ in range(6):
         limits.enter(turn())
@@ -59,7 +52,7 @@ def test_turns_a_minute() -> None:
 
 
 def test_tokens_a_minute_count_what_was_computed_and_not_what_was_cached() -> None:
-    clock = Clock()
+    clock = SetClock()
     limits = TenantLimits(LimitsConfig(tokens_per_minute=600), clock)
     limits.enter(turn())
     limits.leave(turn(), used(computed=10, cached=100_000))
@@ -73,7 +66,7 @@ def test_tokens_a_minute_count_what_was_computed_and_not_what_was_cached() -> No
 
 
 def test_a_tenant_that_used_nothing_for_a_minute_is_forgotten() -> None:
-    clock = Clock()
+    clock = SetClock()
     limits = TenantLimits(LimitsConfig(turns_per_minute=60, tokens_per_minute=60), clock)
     for number in range(5000):
         name = f"tenant {number}"
@@ -91,7 +84,7 @@ def test_a_tenant_that_used_nothing_for_a_minute_is_forgotten() -> None:
 def test_in_any_minute_no_more_than_two_minutes_worth_is_let_in(
     at_once: int, per_minute: int, steps: list[tuple[str, float, bool]]
 ) -> None:
-    clock = Clock()
+    clock = SetClock()
     limits = TenantLimits(LimitsConfig(concurrent_turns=at_once, turns_per_minute=per_minute), clock)
     running = {"a": 0, "b": 0}
     waits: list[float | None] = []

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from staged_pool import staged_pools
 from tiny_llama import VOCAB, make_tiny_llama
 
 from sessile.server.engine.cache_messages import CacheCall, CacheRequest, ExportPath, ImportPath, SuspendPath
@@ -31,13 +28,7 @@ from sessile.sessions.cache.token_key import pack_tokens
 LOADING_IS_CHEAP = Calibration(prefill=(1.0, 1.0, 0.0), loads={"host": (1e-6, 1e-12), "disk": (1e-6, 1e-12)})
 PROMPT = [(7 * i * i + 3 * i) % VOCAB for i in range(203)]
 MORE = [5, 9, 77]
-
-
-@pytest.fixture(scope="module", params=["in memory", "staged"], autouse=True)
-def pool(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A pool in this machine's memory, or a GPU's that is not there."""
-    with staged_pools() if request.param == "staged" else nullcontext():
-        yield
+pytestmark = pytest.mark.usefixtures("pool")
 
 
 @pytest.fixture(scope="module", params=["bfloat16"])

@@ -5,17 +5,14 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from checksum_model import VOCAB, ChecksumModel, continuation
+from checksum_model import ChecksumModel, continuation, prompt
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from staged_pool import staged_pools
 
 from sessile.server.engine.cache_messages import CacheCall, ResumePath
 from sessile.server.engine.core import EngineCore
@@ -31,13 +28,7 @@ BLOCK = 16
 BLOCK_BYTES = 2 * BLOCK * 2 * 4
 LOADING_IS_CHEAP = Calibration(prefill=(1.0, 1.0, 0.0), loads={"host": (1e-6, 1e-12), "disk": (1e-6, 1e-12)})
 COMPUTING_IS_CHEAP = Calibration(prefill=(1e-9, 1e-9, 0.0), loads={"host": (1.0, 1.0), "disk": (1.0, 1.0)})
-
-
-@pytest.fixture(scope="module", params=["in memory", "staged"], autouse=True)
-def pool(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A pool in this machine's memory, or a GPU's that is not there."""
-    with staged_pools() if request.param == "staged" else nullcontext():
-        yield
+pytestmark = pytest.mark.usefixtures("pool")
 
 
 class Engine:
@@ -106,10 +97,6 @@ def loaded_at_once(engine: Engine) -> None:
 
     threads = transfer._threads
     threads._local.put = lambda load: threads._ended.put(threads._load(load))
-
-
-def prompt(length: int, seed: int = 0) -> list[int]:
-    return [(seed * 31 + i * i + 5 * i) % VOCAB for i in range(length)]
 
 
 def test_what_leaves_the_pool_comes_back_from_host() -> None:

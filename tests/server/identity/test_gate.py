@@ -7,20 +7,13 @@ import stat
 from pathlib import Path
 
 import pytest
+from set_clock import SetClock
 
 from sessile.server.identity import gate as gate_module
 from sessile.server.identity.api_key import ApiKey, Scope, new_key
 from sessile.server.identity.gate import ANYBODY, Gate
 from sessile.server.identity.key_file import KeyFile
 from sessile.sessions.errors import ConfigError, PermissionDenied, Unauthenticated
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def add_key(file: KeyFile, tenant: str = "acme", scopes: tuple[Scope, ...] = (Scope.INFER,)) -> tuple[str, ApiKey]:
@@ -36,7 +29,7 @@ def revoke(file: KeyFile, key: ApiKey) -> None:
 
 
 def test_without_keys_anybody_is_let_in(tmp_path: Path) -> None:
-    gate = Gate(KeyFile(tmp_path), None, Clock())
+    gate = Gate(KeyFile(tmp_path), None, SetClock())
     assert gate.is_open
     assert gate.identify(None, None) == ANYBODY
     assert gate.identify("Bearer whatever", None).tenant_for("acme") == "acme"
@@ -45,7 +38,7 @@ def test_without_keys_anybody_is_let_in(tmp_path: Path) -> None:
 def test_a_key_is_let_in_by_either_header_and_is_its_tenant(tmp_path: Path) -> None:
     file = KeyFile(tmp_path)
     text, key = add_key(file)
-    gate = Gate(file, None, Clock())
+    gate = Gate(file, None, SetClock())
     for identity in (
         gate.identify(f"Bearer {text}", None),
         gate.identify(f"bearer  {text}", None),
@@ -70,7 +63,7 @@ def test_a_key_is_let_in_by_either_header_and_is_its_tenant(tmp_path: Path) -> N
 def test_anything_else_is_not(tmp_path: Path, make) -> None:
     file = KeyFile(tmp_path)
     text, _ = add_key(file)
-    gate = Gate(file, None, Clock())
+    gate = Gate(file, None, SetClock())
     given = make(text)
     with pytest.raises(Unauthenticated) as refused:
         gate.identify(None if given is None else f"Bearer {given}", None)
@@ -81,9 +74,9 @@ def test_anything_else_is_not(tmp_path: Path, make) -> None:
 
 def test_scopes(tmp_path: Path) -> None:
     file = KeyFile(tmp_path)
-    gate = Gate(file, None, Clock())
+    gate = Gate(file, None, SetClock())
     infer, metrics, admin = (add_key(file, scopes=(scope,))[0] for scope in (Scope.INFER, Scope.METRICS, Scope.ADMIN))
-    gate = Gate(file, None, Clock())
+    gate = Gate(file, None, SetClock())
     gate.identify(None, infer).require(Scope.INFER)
     with pytest.raises(PermissionDenied, match="metrics scope"):
         gate.identify(None, infer).require(Scope.METRICS)
@@ -96,7 +89,7 @@ def test_scopes(tmp_path: Path) -> None:
 
 
 def test_a_running_gate_takes_over_new_and_revoked_keys_within_a_second(tmp_path: Path) -> None:
-    clock, file = Clock(), KeyFile(tmp_path)
+    clock, file = SetClock(), KeyFile(tmp_path)
     gate = Gate(file, None, clock)
     assert gate.is_open
     text, key = add_key(file)
@@ -114,7 +107,7 @@ def test_a_running_gate_takes_over_new_and_revoked_keys_within_a_second(tmp_path
 
 
 def test_a_damaged_file_changes_nothing_for_a_running_gate_and_stops_a_starting_one(tmp_path: Path) -> None:
-    clock, file = Clock(), KeyFile(tmp_path)
+    clock, file = SetClock(), KeyFile(tmp_path)
     text, _ = add_key(file)
     gate = Gate(file, None, clock)
     file.path.write_bytes(b'{"version": 1, "keys": [')
@@ -126,7 +119,7 @@ def test_a_damaged_file_changes_nothing_for_a_running_gate_and_stops_a_starting_
 
 
 def test_the_fixed_key_has_all_scopes_and_any_tenant(tmp_path: Path) -> None:
-    gate = Gate(KeyFile(tmp_path), "a-key-from-the-environment", Clock())
+    gate = Gate(KeyFile(tmp_path), "a-key-from-the-environment", SetClock())
     assert not gate.is_open
     identity = gate.identify("Bearer a-key-from-the-environment", None)
     assert identity.tenant_for("x") == "x"
@@ -162,7 +155,7 @@ def test_a_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(api_key.hmac, "compare_digest", compare)
     file = KeyFile(tmp_path)
     text, _ = add_key(file)
-    gate = Gate(file, None, Clock())
+    gate = Gate(file, None, SetClock())
     gate.identify(None, text)
     for wrong in (text[:-1] + "_", "sk-sessile-000000000000-" + text[-43:], "no key at all"):
         with pytest.raises(Unauthenticated):

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 import torch
+from embedded_model import embedded_model
 
 from sessile.kernels.attention_batch import AttentionBatch
 from sessile.server.model.causal_lm import CausalLM
-from sessile.server.model.source import ModelSource, SourceKind, resolve_model
-from sessile.sessions.errors import ModelError
+from sessile.server.model.source import ModelSource, SourceKind
 
 BLOCK_SIZE = 16
 Run = Callable[[CausalLM, Sequence[Sequence[int]], int], list[torch.Tensor]]
-
-
-def silent(stage: str, fraction: float) -> None:
-    """Progress that nobody watches."""
 
 
 @pytest.fixture(autouse=True)
@@ -64,12 +59,7 @@ def run() -> Run:
 @pytest.fixture(scope="session")
 def embedded() -> ModelSource:
     """The embedded model, from the user's cache or fetched."""
-    try:
-        return resolve_model(None, None, silent)
-    except ModelError as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"the embedded model is not cached and cannot be fetched: {error}")
+    return embedded_model()
 
 
 @pytest.fixture

@@ -136,7 +136,8 @@ def test_a_full_disk_turns_it_off(tmp_path: Path) -> None:
         def write(self, line: bytes) -> int:
             raise OSError(28, "No space left on device")
 
-        def close(self) -> None: ...
+        def close(self) -> None:
+            raise OSError(28, "No space left on device")  # what was not written is tried again
 
     log = log_to(tmp_path)
     log._file.close()
@@ -150,9 +151,10 @@ def test_a_full_disk_turns_it_off(tmp_path: Path) -> None:
 def test_a_turn_that_cannot_be_written_costs_only_itself(tmp_path: Path) -> None:
     log = log_to(tmp_path)
     log.write(record(0), lambda: {"messages": object()})
+    log.write(record(0), lambda: {}["messages"])
     log.write(record(1), lambda: body("now", 1))
     log.close()
-    assert (log.num_written, log.num_dropped, log.failure) == (1, 1, "")
+    assert (log.num_written, log.num_dropped, log.failure) == (1, 2, "")
 
 
 def test_a_hash_has_no_digits_that_would_make_it_a_number() -> None:

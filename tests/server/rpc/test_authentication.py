@@ -22,6 +22,7 @@ from sessile.server.identity.key_file import KeyFile
 from sessile.server.identity.reload import CertificateWatch
 from sessile.server.proto import session_pb2 as pb
 from sessile.server.proto.session_pb2_grpc import SessionServiceStub
+from sessile.server.rpc.grpc_config import GrpcConfig
 from sessile.server.rpc.rpc_server import RpcServer
 from sessile.sessions.errors import ConfigError, Unauthenticated
 from sessile.sessions.manager.manager import SessionManager
@@ -55,7 +56,7 @@ async def test_calls_need_a_key_and_are_its_tenants(manager: SessionManager, tmp
         key_of(file, "other", Scope.INFER),
         key_of(file, "", Scope.METRICS),
     )
-    server = RpcServer(manager, Gate(file, None, lambda: 0.0), port=0)
+    server = RpcServer(manager, Gate(file, None, lambda: 0.0), GrpcConfig(port=0))
     async with grpc.aio.insecure_channel(f"127.0.0.1:{await server.start()}") as channel:
         stub = SessionServiceStub(channel)
         session = (await open_session(channel, acme)).session
@@ -80,7 +81,7 @@ async def test_the_sdk_sends_its_key_with_every_kind_of_call(
 ) -> None:
     file = KeyFile(tmp_path)
     key = key_of(file, "acme", Scope.INFER)
-    server = RpcServer(manager, Gate(file, None, lambda: 0.0), port=0)
+    server = RpcServer(manager, Gate(file, None, lambda: 0.0), GrpcConfig(port=0))
     target = f"127.0.0.1:{await server.start()}"
     async with AsyncSessionClient(target, api_key=key) as client:
         session = await client.open(system="Be brief.")
@@ -107,7 +108,7 @@ async def test_mutual_tls_and_a_new_certificate_without_a_restart(manager: Sessi
     config = ours.issue()
     mutual = Certificates.configured(TlsConfig(cert=config.cert, key=config.key, client_ca=ours.client_ca))
     server = RpcServer(
-        manager, Gate(KeyFile(tmp_path), None, lambda: 0.0), host="localhost", port=0, certificates=mutual
+        manager, Gate(KeyFile(tmp_path), None, lambda: 0.0), GrpcConfig(port=0), host="localhost", certificates=mutual
     )
     target = f"localhost:{await server.start()}"
 

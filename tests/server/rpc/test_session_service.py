@@ -17,6 +17,7 @@ from open_gate import open_gate
 from sessile.server.proto import session_pb2 as pb
 from sessile.server.proto.session_pb2_grpc import SessionServiceStub
 from sessile.server.readiness import Readiness, ServerState
+from sessile.server.rpc.grpc_config import GrpcConfig
 from sessile.server.rpc.rpc_server import RpcServer
 from sessile.sessions.errors import CapacityError, ConfigError, StoreError
 
@@ -266,7 +267,7 @@ async def test_reflection_describes_the_service(channel: grpc.aio.Channel) -> No
 
 
 async def test_a_port_in_use(front: Any) -> None:
-    second = RpcServer(front.manager, open_gate(), port=front.port)
+    second = RpcServer(front.manager, open_gate(), GrpcConfig(port=front.port))
     with pytest.raises(ConfigError) as taken:
         await second.start()
     assert taken.value.field == "grpc.port"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from open_gate import open_gate
+from web_bench import WebBench
 
 from sessile.server.engine.cache_messages import CacheView
 from sessile.server.engine.client import EngineState
@@ -29,6 +31,7 @@ from sessile.server.web.application import create_app
 from sessile.server.web.http_config import HttpConfig
 from sessile.server.web.names import ServedName
 from sessile.server.web.parts import WebParts
+from sessile.sessions.batches.counts import BatchCounts
 from sessile.sessions.cache.tree_view import TreeNode
 from sessile.sessions.errors import SessileError, StoreError
 from sessile.sessions.manager.requests import CompletionRequest, StopCause, TextDelta, TurnEvent, TurnFinished
@@ -117,6 +120,11 @@ class WordBytes:
         return b"\xf0\x9f" if token_id == 99 else f"<{token_id}>".encode()
 
 
+class NoBatches:
+    def counts(self) -> BatchCounts:
+        return BatchCounts(unfinished={}, lines_left=0, ended={}, lines_succeeded=0, lines_failed=0)
+
+
 @dataclass
 class Stage:
     """All parts of an application under test."""
@@ -128,7 +136,7 @@ class Stage:
     observatory: Observatory = field(default_factory=Observatory)
     gate: Gate = field(default_factory=open_gate)
     sessions: Any = None  # for tests of sessions: a manager
-    batches: Any = None
+    batches: Any = field(default_factory=NoBatches)
 
     def check_admission(self) -> None:
         if self.draining is not None:
@@ -185,3 +193,16 @@ async def client(stage: Stage) -> AsyncIterator[httpx.AsyncClient]:
 @pytest.fixture
 def chat_body() -> dict[str, object]:
     return {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[WebBench]:
+    """The application over a whole session manager."""
+    with WebBench(tmp_path / "data") as web:
+        yield web
+
+
+@pytest.fixture
+async def http(web: WebBench) -> AsyncIterator[httpx.AsyncClient]:
+    async with web.client() as client:
+        yield client

@@ -8,6 +8,7 @@ import json
 import httpx
 import pytest
 
+from sessile.server.web.application import create_app
 from sessile.sessions.errors import CapacityError
 from sessile.sessions.manager.requests import CompletionRequest
 
@@ -89,6 +90,16 @@ async def test_an_error_of_one_ends_all(stage, client, chat_body, make_deltas, s
     else:
         assert response.status_code == 429
     assert stage.turns.closed == 4
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_nobody_foresaw_ends_all_too(stage, chat_body, make_deltas, stream: bool) -> None:
+    stage.turns.script = [*make_deltas("a"), RuntimeError("a fault of ours")]
+    transport = httpx.ASGITransport(create_app(stage.parts()), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://sessile") as client:
+        response = await client.post(CHAT, json=chat_body | {"n": 2, "stream": stream})
+    assert response.status_code == (200 if stream else 500)
+    assert stage.turns.closed == 2
 
 
 async def test_logprobs_of_choices(stage, client, make_deltas, finished) -> None:

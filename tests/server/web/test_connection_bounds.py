@@ -5,45 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
-from collections.abc import AsyncIterator
 
 import pytest
-import uvicorn
+from served import served
 
 from sessile.server.web.application import create_app
 from sessile.server.web.http_config import HttpConfig
-from sessile.server.web.http_protocol import bounded_protocol
 
 BOUNDS = HttpConfig(max_header_bytes=4096, send_timeout_s=0.3, read_timeout_s=0.3)
 PATIENT = HttpConfig(max_header_bytes=4096, send_timeout_s=600.0, read_timeout_s=600.0)
 
 
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self):
-        yield
-
-
-@contextlib.asynccontextmanager
-async def listening(stage, bounds: HttpConfig) -> AsyncIterator[tuple[str, int]]:
-    listener = socket.create_server(("127.0.0.1", 0))
-    app = create_app(stage.parts())
-    config = uvicorn.Config(
-        app,
-        http=bounded_protocol(bounds),
-        timeout_keep_alive=bounds.keep_alive_s,
-        log_config=None,
-        lifespan="off",
-        loop="none",
-    )
-    server = _Server(config)
-    serving = asyncio.ensure_future(server.serve([listener]))
-    try:
-        yield listener.getsockname()
-    finally:
-        server.should_exit = True
-        await serving
+def listening(stage, bounds: HttpConfig) -> contextlib.AbstractAsyncContextManager[tuple[str, int]]:
+    return served(create_app(stage.parts()), bounds)
 
 
 async def answer_to(address: tuple[str, int], *pieces: bytes, pause_s: float = 0.0) -> bytes:

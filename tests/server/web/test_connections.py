@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import socket
 from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-import uvicorn
+from served import served
 
 from sessile.server.web.application import create_app
 from sessile.server.web.http_config import HttpConfig
 from sessile.sessions.manager.requests import TextDelta
 
 
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self):
-        yield
-
-
 @pytest.fixture
 async def address(stage) -> AsyncIterator[tuple[str, int]]:
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = _Server(uvicorn.Config(create_app(stage.parts()), log_config=None, lifespan="off", loop="none"))
-    serving = asyncio.ensure_future(server.serve([listener]))
-    yield listener.getsockname()
-    server.should_exit = True
-    await serving
+    async with served(create_app(stage.parts())) as address:
+        yield address
 
 
 async def _until(condition) -> None:

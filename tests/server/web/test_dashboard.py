@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import shutil
@@ -15,14 +14,15 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-import uvicorn
 from dashboard_stage import MadeUpMorning
+from served import served
 
 from sessile.server.web import dashboard_routes
 from sessile.server.web.application import create_app
 
 playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+SCREENSHOTS = bool(os.environ.get("SESSILE_SCREENSHOTS"))
 IMAGES = Path(__file__).resolve().parents[3] / "docs" / "images"
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="Chromium (Debian's package chromium) is not installed"),
@@ -56,14 +56,8 @@ async def url(web_parts_of) -> AsyncIterator[tuple[str, MadeUpMorning]]:
     morning.play(120)
     morning.broken("ses_planner")
     app = create_app(web_parts_of(morning.engine, morning.observatory))
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="off"))
-    serving = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    yield f"http://127.0.0.1:{port}/", morning
-    server.should_exit = True
-    await serving
+    async with served(app) as (host, port):
+        yield f"http://{host}:{port}/", morning
     morning.observatory.close()
 
 
@@ -169,7 +163,7 @@ async def test_axe_finds_nothing_serious(dashboard: Page, look: str) -> None:
     await dashboard.page.fill("#find", "")
     wide = await dashboard.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert wide == 0, "the page is wider than the window"
-    if os.environ.get("SESSILE_SCREENSHOTS"):
+    if SCREENSHOTS:
         IMAGES.mkdir(exist_ok=True)
         await dashboard.page.screenshot(path=IMAGES / f"dashboard-{look}.png", full_page=look != "phone")
     found = await axe.Axe().run(dashboard.page)

@@ -68,32 +68,35 @@ def deepened(document: dict[str, Any], ids: dict[str, list[str]]) -> dict[str, A
     return document
 
 
+async def checked(url: str, document: dict[str, Any], num_cases: int, folder: Path) -> tuple[int | None, str]:
+    """What schemathesis ended with, and its report, of so many cases of each operation."""
+    (folder / "openapi.json").write_text(json.dumps(document))
+    checking = await asyncio.create_subprocess_exec(
+        *(str(COMMAND), "run", "openapi.json", "--url", url, "--checks", ",".join(CHECKS), "--no-color"),
+        *("--phases", "fuzzing,stateful", "--max-examples", str(num_cases)),
+        *("--exclude-path-regex", ENDLESS, "--request-timeout", "60", "--continue-on-failure"),
+        *("--suppress-health-check", "all"),  # which are about the speed of this machine
+        *(("--generation-deterministic",) if CASES < 1000 else ()),
+        cwd=folder,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await checking.communicate()
+    return checking.returncode, output.decode()
+
+
 async def test_no_case_is_a_server_error(tmp_path: Path) -> None:
     if not COMMAND.exists():
         pytest.skip("schemathesis is not installed")
-    web = WebBench(tmp_path / "data")
-    web.start()
-    await web.start_batches()
-    document = deepened(copy.deepcopy(web.app.openapi()), await made(web))
-    (tmp_path / "openapi.json").write_text(json.dumps(document))
-    operations = sum(len(operations) for operations in document["paths"].values())
-    async with web.served() as url:
-        checking = await asyncio.create_subprocess_exec(
-            *(str(COMMAND), "run", "openapi.json", "--url", url, "--checks", ",".join(CHECKS), "--no-color"),
-            *("--phases", "fuzzing,stateful", "--max-examples", str(math.ceil(1.1 * CASES / operations))),
-            *("--exclude-path-regex", ENDLESS, "--request-timeout", "60", "--continue-on-failure"),
-            *("--suppress-health-check", "all"),  # which are about the speed of this machine
-            *(("--generation-deterministic",) if CASES < 1000 else ()),
-            cwd=tmp_path,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        output, _ = await checking.communicate()
-    await web.batches.aclose()
-    web.stop()
-    report = output.decode()
+    with WebBench(tmp_path / "data") as web:
+        await web.start_batches()
+        document = deepened(copy.deepcopy(web.app.openapi()), await made(web))
+        operations = sum(len(operations) for operations in document["paths"].values())
+        async with web.served() as url:
+            status, report = await checked(url, document, math.ceil(1.1 * CASES / operations), tmp_path)
+        await web.batches.aclose()
     print(report)  # pytest -s shows it
-    assert checking.returncode == 0, report[-20_000:]
+    assert status == 0, report[-20_000:]
     cases = re.search(r"(\d+) generated, (\d+) passed", report)
     assert cases is not None, report
     assert int(cases[1]) >= CASES, report

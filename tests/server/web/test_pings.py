@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,8 @@ MESSAGES = ("/v1/messages", {"messages": SAID, "max_tokens": 9}, EVENT, "message
 @pytest.fixture(scope="module")
 def web(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder: Path = tmp_path_factory.mktemp("pings")
-    web = WebBench(folder, http=HttpConfig(ping_s=0.02))
-    web.start()
-    yield web
-    web.stop()
+    with WebBench(folder, http=HttpConfig(ping_s=0.02)) as web:
+        yield web
 
 
 @pytest.fixture
@@ -79,8 +78,9 @@ class _Held:
         await self.gate.wait()
         if self.error is not None:
             raise self.error
-        async for output in self._generate(turn):
-            yield output
+        async with aclosing(self._generate(turn)) as outputs:
+            async for output in outputs:
+                yield output
 
 
 @pytest.mark.parametrize("fails", [False, True])

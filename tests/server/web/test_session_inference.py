@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -21,20 +19,6 @@ RULES = "Follow every rule of the handbook. " * 8
 READ = {"name": "read", "parameters": {"type": "object", "properties": {"path": {"type": "string"}}}}
 TOOL = {"type": "function", "function": READ}
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path":  "a.py", "lines": 10.0}}\n</tool_call>'
-
-
-@pytest.fixture
-async def web(tmp_path: Path) -> AsyncIterator[WebBench]:
-    web = WebBench(tmp_path / "data")
-    web.start()
-    yield web
-    web.stop()
-
-
-@pytest.fixture
-async def http(web: WebBench) -> AsyncIterator[httpx.AsyncClient]:
-    async with web.client() as client:
-        yield client
 
 
 class Talk:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import httpx
 import pytest
 from web_bench import WebBench
@@ -12,34 +9,20 @@ from web_bench import WebBench
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hé 🐘"}]
 
 
-@pytest.fixture
-def web(tmp_path: Path) -> WebBench:
-    web = WebBench(tmp_path / "data")
-    web.start()
-    yield web
-    web.stop()
-
-
-@pytest.fixture
-async def client(web: WebBench) -> AsyncIterator[httpx.AsyncClient]:
-    async with web.client() as client:
-        yield client
-
-
-async def test_a_conversation_is_the_prompt_that_its_turn_runs(web: WebBench, client: httpx.AsyncClient) -> None:
-    answer = (await client.post("/tokenize", json={"messages": MESSAGES})).json()
+async def test_a_conversation_is_the_prompt_that_its_turn_runs(web: WebBench, http: httpx.AsyncClient) -> None:
+    answer = (await http.post("/tokenize", json={"messages": MESSAGES})).json()
     assert answer["count"] == len(answer["tokens"]) > 0
     assert answer["max_model_len"] == web.bench.engine.info.context_length
     web.says("yes")
-    usage = (await client.post("/v1/chat/completions", json={"messages": MESSAGES})).json()["usage"]
+    usage = (await http.post("/v1/chat/completions", json={"messages": MESSAGES})).json()["usage"]
     assert usage["prompt_tokens"] == answer["count"]
 
 
-async def test_a_text_there_and_back(client: httpx.AsyncClient) -> None:
+async def test_a_text_there_and_back(http: httpx.AsyncClient) -> None:
     text = "def f(x):\n    return 'é🐘'\n"
-    answer = (await client.post("/tokenize", json={"prompt": text, "return_token_strs": True})).json()
+    answer = (await http.post("/tokenize", json={"prompt": text, "return_token_strs": True})).json()
     assert len(answer["token_strs"]) == answer["count"]
-    assert (await client.post("/detokenize", json={"tokens": answer["tokens"]})).json() == {"prompt": text}
+    assert (await http.post("/detokenize", json={"tokens": answer["tokens"]})).json() == {"prompt": text}
 
 
 @pytest.mark.parametrize(
@@ -57,7 +40,7 @@ async def test_a_text_there_and_back(client: httpx.AsyncClient) -> None:
         ("/detokenize", {}, "tokens"),
     ],
 )
-async def test_bad_input_names_its_field(client: httpx.AsyncClient, path: str, body: dict, field: str) -> None:
-    answer = await client.post(path, json=body)
+async def test_bad_input_names_its_field(http: httpx.AsyncClient, path: str, body: dict, field: str) -> None:
+    answer = await http.post(path, json=body)
     assert answer.status_code in (400, 404)
     assert answer.json()["error"]["param"] == field

@@ -102,10 +102,8 @@ async def completions(
 
 @pytest.fixture
 def web(tmp_path: Path) -> Iterator[WebBench]:
-    web = WebBench(tmp_path)
-    web.start()
-    yield web
-    web.stop()
+    with WebBench(tmp_path) as web:
+        yield web
 
 
 @asynccontextmanager

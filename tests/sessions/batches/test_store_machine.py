@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.open: dict[str, Batch] = {}
         self.over: dict[str, Batch] = {}
         self.results: dict[str, list[LineResult]] = {}
+        self.since_start: Counter[str] = Counter()
         self.store = BatchStore(Path(self.folder.name), LIMITS)
 
     def teardown(self) -> None:
@@ -91,6 +93,7 @@ class StoreMachine(RuleBasedStateMachine):
         if line not in {kept.line for kept in self.results[batch_id]}:  # else it keeps the result that it has
             self.results[batch_id].append(result)
             self.open[batch_id] = self.open[batch_id].with_result(result)
+            self.since_start["succeeded" if succeeded else "failed"] += 1
 
     @rule(batch_id=consumes(batches), ending=st.sampled_from([BatchStatus.COMPLETED, BatchStatus.CANCELLED]))
     def finish(self, batch_id: str, ending: BatchStatus) -> None:
@@ -112,6 +115,7 @@ class StoreMachine(RuleBasedStateMachine):
                 file = self.run(self.store.file(before.tenant, file_id))
                 self.known[file_id] = (file, b"".join(line + b"\n" for line in lines))
         self.over[batch_id] = ended
+        self.since_start[ending] += 1
 
     @rule(file_id=files, tenant=TENANTS)
     def delete(self, file_id: str, tenant: str) -> None:
@@ -144,6 +148,7 @@ class StoreMachine(RuleBasedStateMachine):
         (Path(self.folder.name) / "files" / "file-left.part").write_bytes(b"by a process that was killed")
         (Path(self.folder.name) / "files" / "file-never-told").write_bytes(b"by a process that was killed")
         self.store = BatchStore(Path(self.folder.name), LIMITS)
+        self.since_start.clear()
 
     @invariant()
     def it_is_what_the_model_says(self) -> None:
@@ -161,6 +166,10 @@ class StoreMachine(RuleBasedStateMachine):
         for batch_id in self.open:
             lines = {result.line for result in self.results[batch_id]}
             assert self.run(self.store.lines_with_results(batch_id)) == lines
+        counts = self.store.counts()
+        assert counts.unfinished == Counter(batch.status for batch in self.open.values())
+        told = {"succeeded": counts.lines_succeeded, "failed": counts.lines_failed, **counts.ended}
+        assert {what: count for what, count in told.items() if count} == self.since_start
 
 
 TestStoreMachine = StoreMachine.TestCase

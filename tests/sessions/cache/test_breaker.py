@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
+from set_clock import SetClock
+
 from sessile.sessions.cache.breaker import CircuitBreaker
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_it_opens_after_failures_in_a_row_only():
-    breaker = CircuitBreaker(failures_to_open=3, clock=Clock())
+    breaker = CircuitBreaker(failures_to_open=3, clock=SetClock())
     for _ in range(5):
         breaker.failed("a")
         breaker.failed("b")
@@ -27,7 +21,7 @@ def test_it_opens_after_failures_in_a_row_only():
 
 
 def test_one_attempt_a_pause_and_longer_pauses_after_failed_attempts():
-    clock = Clock()
+    clock = SetClock()
     breaker = CircuitBreaker(failures_to_open=1, pause_s=1.0, longest_pause_s=4.0, clock=clock)
     breaker.failed("")
     for pause in (1.0, 2.0, 4.0, 4.0):
@@ -41,7 +35,7 @@ def test_one_attempt_a_pause_and_longer_pauses_after_failed_attempts():
 
 
 def test_a_success_closes_it_and_forgets_the_longer_pauses():
-    clock = Clock()
+    clock = SetClock()
     breaker = CircuitBreaker(failures_to_open=1, pause_s=1.0, clock=clock)
     breaker.failed("")
     clock.now += 1

@@ -5,9 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import shutil
-import signal
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from redis_process import RedisProcess
+from waiting import wait_until
 
 from sessile.sessions.cache.lmcache_tier import LMCACHE_VERSION, lmcache_store
 from sessile.sessions.cache.shared_config import SharedConfig
@@ -59,10 +58,7 @@ class Shared:
         return self
 
     def until(self, condition: Callable[[], bool]) -> None:
-        limit = time.monotonic() + 40
-        while not condition():
-            assert time.monotonic() < limit, f"it does not happen: {self.tier.stats()}"
-            time.sleep(0.02)
+        wait_until(condition, self.tier.stats)
 
     def store(self, *numbers: int) -> list[bool]:
         taken = self.tier.store([Entry(key_of(n), self.blocks_of(n)) for n in numbers])
@@ -91,52 +87,15 @@ def make_shared() -> Iterator[Callable[..., Shared]]:
         shared.tier.close()
 
 
-class Redis:
-    """A server of the test's own, on a free port of the loopback interface."""
-
-    def __init__(self, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.folder = folder
-        self.process: subprocess.Popen[bytes] | None = None
-        self.start()
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        return {"type": "valkey", "startup_nodes": f"127.0.0.1:{self.port}", "num_workers": 2}
-
-    def start(self) -> None:
-        options = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
-        self.process = subprocess.Popen(
-            ["redis-server", *options], cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-        )
-        limit = time.monotonic() + 20
-        while True:
-            try:
-                assert self.command("PING") == b"+PONG\r\n"
-                return
-            except OSError:
-                assert time.monotonic() < limit, "redis-server does not start"
-                time.sleep(0.02)
-
-    def command(self, *words: str) -> bytes:
-        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
-            connection.sendall(" ".join(words).encode() + b"\r\n")
-            return connection.recv(1 << 20)
-
-    def stop(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            self.process = None
-
-
 @pytest.fixture
-def redis(tmp_path: Path) -> Iterator[Redis]:
-    server = Redis(tmp_path)
+def redis(tmp_path: Path) -> Iterator[RedisProcess]:
+    server = RedisProcess(tmp_path)
     yield server
-    server.stop()
+    server.kill()
+
+
+def spec_of(redis: RedisProcess) -> dict[str, Any]:
+    return {"type": "valkey", "startup_nodes": redis.address, "num_workers": 2}
 
 
 def directory_spec(path: Path) -> dict[str, Any]:
@@ -227,8 +186,8 @@ def test_another_model_in_the_same_directory(make_shared, tmp_path: Path):
 @needs_lmcache
 @needs_valkey
 @needs_redis
-def test_two_servers_over_one_redis(make_shared, redis: Redis):
-    first, second = make_shared(redis.spec).ready(), make_shared(redis.spec).ready()
+def test_two_servers_over_one_redis(make_shared, redis: RedisProcess):
+    first, second = make_shared(spec_of(redis)).ready(), make_shared(spec_of(redis)).ready()
     assert first.store(1, 2, 3) == [True] * 3
     assert second.load(1, 2, 3, 99) == [HIT, HIT, HIT, MISS]
     redis.command("FLUSHALL")
@@ -240,15 +199,14 @@ def test_two_servers_over_one_redis(make_shared, redis: Redis):
 @needs_lmcache
 @needs_valkey
 @needs_redis
-def test_redis_stopped_by_a_signal_returns_within_the_deadline(make_shared, redis: Redis):
-    shared = make_shared(redis.spec).ready()
+def test_redis_stopped_by_a_signal_returns_within_the_deadline(make_shared, redis: RedisProcess):
+    shared = make_shared(spec_of(redis)).ready()
     shared.store(1)
-    assert redis.process is not None
-    redis.process.send_signal(signal.SIGSTOP)
+    redis.freeze()
     started = time.monotonic()
     assert shared.load(1, 2, within_s=0.2) == [LATE, LATE]
     waited = time.monotonic() - started
-    redis.process.send_signal(signal.SIGCONT)
+    redis.thaw()
     assert waited < PATIENCE_S, "the deadline did not end it, the adapter's own time limit did"
     shared.until(lambda: shared.tier.num_quarantined == 0)
     shared.until(lambda: shared.load(1) == [HIT])
@@ -257,10 +215,10 @@ def test_redis_stopped_by_a_signal_returns_within_the_deadline(make_shared, redi
 @needs_lmcache
 @needs_valkey
 @needs_redis
-def test_redis_killed_and_back(make_shared, redis: Redis):
-    shared = make_shared(redis.spec).ready()
+def test_redis_killed_and_back(make_shared, redis: RedisProcess):
+    shared = make_shared(spec_of(redis)).ready()
     shared.store(1)
-    redis.stop()
+    redis.kill()
     assert shared.load(1)[0] is not HIT
     for number in range(10, 14):
         shared.store(number)
@@ -273,9 +231,9 @@ def test_redis_killed_and_back(make_shared, redis: Redis):
 @needs_lmcache
 @needs_valkey
 @needs_redis
-def test_a_redis_that_comes_up_later(make_shared, redis: Redis):
-    redis.stop()
-    shared = make_shared(redis.spec)
+def test_a_redis_that_comes_up_later(make_shared, redis: RedisProcess):
+    redis.kill()
+    shared = make_shared(spec_of(redis))
     assert shared.load(1) == [MISS]
     shared.until(lambda: "cannot connect" in shared.tier.stats().unavailable)
     redis.start()

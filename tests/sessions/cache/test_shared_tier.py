@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 from memory_store import MemoryStore
+from waiting import wait_until
 
 from sessile.sessions.cache.object_trailer import TRAILER_BYTES, is_sealed, seal
 from sessile.sessions.cache.shared_config import SharedConfig, pack
@@ -56,7 +57,7 @@ class Shared:
         )
         self.tier = SharedTier(self.connect, config, BLOCK_BYTES, self.clock)
         if connects:
-            self.until(lambda: not self.tier.stats().unavailable)
+            wait_until(lambda: not self.tier.stats().unavailable)
 
     def connect(self) -> MemoryStore:
         if not self.connects:
@@ -68,12 +69,6 @@ class Shared:
     def fake(self) -> MemoryStore:
         assert self.store_made is not None
         return self.store_made
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        limit = time.monotonic() + 30
-        while not condition():
-            assert time.monotonic() < limit, "it does not happen"
-            time.sleep(0.002)
 
     def offer(self, *numbers: int) -> list[bool]:
         return self.tier.store([Entry(key_of(n), tuple(content_of(n))) for n in numbers])
@@ -156,7 +151,7 @@ def test_a_store_that_hangs_is_late_and_its_slots_stay_untouched(make_shared):
     assert shared.tier.stats().late == 2
     shared.fake.hangs = False
     os.eventfd_write(shared.fake.event, 1)
-    shared.until(lambda: shared.tier.num_quarantined == 0)
+    wait_until(lambda: shared.tier.num_quarantined == 0)
     assert shared.load(1) == [HIT]
 
 
@@ -167,7 +162,7 @@ def test_a_store_that_hangs_is_left_alone_until_it_answers(make_shared):
     for _ in range(3):
         assert shared.load(1, within_s=0.01) == [LATE]
     shared.clock.ahead += 10 * PATIENCE_S
-    shared.until(lambda: bool(shared.tier.stats().unavailable))
+    wait_until(lambda: bool(shared.tier.stats().unavailable))
     assert "no answer" in shared.tier.stats().unavailable
     submitted = shared.fake.number
     assert shared.load(1, 2) == [MISS, MISS]
@@ -176,7 +171,7 @@ def test_a_store_that_hangs_is_left_alone_until_it_answers(make_shared):
     assert shared.fake.number == submitted
     shared.fake.hangs = False
     os.eventfd_write(shared.fake.event, 1)
-    shared.until(lambda: shared.tier.num_quarantined == 0)
+    wait_until(lambda: shared.tier.num_quarantined == 0)
     shared.clock.ahead += 1000
     assert shared.load(1) == [HIT]
     assert shared.tier.stats().unavailable == ""
@@ -210,13 +205,13 @@ def test_a_store_that_fails(make_shared, how: str):
 
 def test_a_store_that_cannot_be_reached_at_start(make_shared):
     shared = make_shared(connects=False)
-    shared.until(lambda: shared.tier.stats().errors > 0)
+    wait_until(lambda: shared.tier.stats().errors > 0)
     assert "connection refused" in shared.tier.stats().unavailable
     assert shared.load(1) == [MISS]
     assert shared.store(1) == [False]
     shared.connects = True
     shared.clock.ahead += 1000
-    shared.until(lambda: not shared.tier.stats().unavailable)
+    wait_until(lambda: not shared.tier.stats().unavailable)
     assert shared.store(1) == [True]
     assert shared.load(1) == [HIT]
 
@@ -225,7 +220,7 @@ def test_a_deadline_that_has_passed(make_shared):
     shared = make_shared()
     shared.store(1)
     assert shared.load(1, within_s=-1.0) == [LATE]
-    shared.until(lambda: shared.tier.num_quarantined == 0)
+    wait_until(lambda: shared.tier.num_quarantined == 0)
     assert shared.load(1) == [HIT]
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from manager_bench import Bench
 
+from sessile.sessions.copies.copies import EVERY_S, DataCopies
 from sessile.sessions.keeping import Persistence, PersistencePolicy
 from sessile.sessions.manager import CloseRequest, SessionManager
-from sessile.sessions.store.copies import EVERY_S, StoreCopies
 
 YEARS = 10 * 365 * 86_400.0
 
@@ -118,7 +118,7 @@ async def test_a_clock_set_back_does_not_stop_the_deletions(bench: Bench, clocks
 def test_copies_go_on_and_the_newest_is_the_one_made_last(tmp_path: Path, clocks: Clocks) -> None:
     bench = Bench(tmp_path)
     bench.start()
-    copies = StoreCopies(tmp_path, lambda: clocks.wall)
+    copies = DataCopies(tmp_path, lambda: clocks.wall)
     first, second = copies.make(), copies.make()
     assert first != second
     clocks.wall -= YEARS

@@ -19,10 +19,10 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sessile.sessions.copies.databases import require_sound
 from sessile.sessions.keeping import Keeping, Retain
 from sessile.sessions.session import START, AtToken, EntryKind, ModelIdentity, NewEntry, Session, SessionState
 from sessile.sessions.store import Change, SessionStore, StoredAnswer, StoredResponse
-from sessile.sessions.store.copies import require_sound
 from sessile.sessions.store.database import SessionDatabase
 
 MODEL = ModelIdentity(name="m", model_fingerprint="f", tokenizer_fingerprint="t")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import subprocess
@@ -12,10 +11,12 @@ from pathlib import Path
 
 import pytest
 from faults import Faults
+from set_clock import SetClock
 
 from sessile.sessions.errors import StoreUnavailable
 from sessile.sessions.session import START, EntryKind, ModelIdentity, NewEntry, Session, SessionState
 from sessile.sessions.store import Change, SessionStore
+from sessile.sessions.store.health import LONGEST_PROBE_PAUSE_S, StoreHealth
 
 ROOT = Path(__file__).resolve().parents[3]
 MODEL = ModelIdentity(name="m", model_fingerprint="f", tokenizer_fingerprint="t")
@@ -53,6 +54,13 @@ async def turns_until_refused(store: SessionStore, session: Session) -> tuple[in
         turns += 1
 
 
+def probe(store: SessionStore, clock: SetClock) -> None:
+    """Let the store find out, as whoever asks it does once a probe is due; return when it has."""
+    clock.now += LONGEST_PROBE_PAUSE_S
+    assert store.failure is not None
+    store._writer.submit(lambda _: None).result()
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 4 MiB."""
@@ -68,7 +76,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 async def test_a_full_file_system_refuses_at_once_and_takes_turns_again_when_there_is_room(small_disk: Path) -> None:
+    clock = SetClock()
     store = SessionStore(small_disk / "data")
+    store._writer.database.health = StoreHealth(small_disk / "data", clock)
     session = await store.apply(Change(session=new_session("ses_a"), base_version=0))
     filler = small_disk / "filler"
     fill(filler)
@@ -79,13 +89,12 @@ async def test_a_full_file_system_refuses_at_once_and_takes_turns_again_when_the
         store.require_writable()
     assert (await store.log(session.place)).token_ids() == list(TOKENS) * turns, "what was told is there, and no more"
     os.truncate(filler, filler.stat().st_size - 200_000)
-    await asyncio.sleep(1.1)  # a probe is due
-    for _ in range(20):
-        assert store.failure is not None, "some room, and too little for the next turn"
-        await asyncio.sleep(0.02)
+    probe(store, clock)
+    assert store.failure is not None, "some room, and too little for the next turn"
     filler.unlink()
-    while store.failure is not None:
-        await asyncio.sleep(0.05)
+    assert store.failure is not None, "the next probe is not due yet"
+    probe(store, clock)
+    assert store.failure is None
     session = await add_turn(store, session)
     store.close()
     store = SessionStore(small_disk / "data")

@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from set_clock import SetClock
 
 from sessile.sessions.errors import StoreError, StoreUnavailable
 from sessile.sessions.session import START, ModelIdentity, Session, SessionState
@@ -20,25 +21,17 @@ DAMAGED = StoreError("the file is damaged")
 MODEL = ModelIdentity(name="m", model_fingerprint="f", tokenizer_fingerprint="t")
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def clock() -> SetClock:
+    return SetClock()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def health(tmp_path: Path, clock: Clock) -> StoreHealth:
+def health(tmp_path: Path, clock: SetClock) -> StoreHealth:
     return StoreHealth(tmp_path, clock)
 
 
-def pause(health: StoreHealth, clock: Clock) -> float:
+def pause(health: StoreHealth, clock: SetClock) -> float:
     """Seconds until the next probe, at which the clock stands then."""
     begun = clock.now
     while not health.is_probe_due():
@@ -54,7 +47,7 @@ def opening(session_id: str) -> Change:
     return Change(session=session, base_version=0)
 
 
-def test_only_failed_probes_lengthen_the_pause(health: StoreHealth, clock: Clock) -> None:
+def test_only_failed_probes_lengthen_the_pause(health: StoreHealth, clock: SetClock) -> None:
     for _ in range(5):
         health.failed(FULL)
     pauses = []
@@ -68,7 +61,7 @@ def test_only_failed_probes_lengthen_the_pause(health: StoreHealth, clock: Clock
     assert pause(health, clock) == PROBE_EVERY_S
 
 
-def test_only_failed_checks_lengthen_the_pause_of_a_damaged_file(health: StoreHealth, clock: Clock) -> None:
+def test_only_failed_checks_lengthen_the_pause_of_a_damaged_file(health: StoreHealth, clock: SetClock) -> None:
     for _ in range(3):
         health.damaged(DAMAGED)
     assert pause(health, clock) == CHECK_EVERY_S
@@ -76,7 +69,7 @@ def test_only_failed_checks_lengthen_the_pause_of_a_damaged_file(health: StoreHe
     assert pause(health, clock) == 2 * CHECK_EVERY_S
 
 
-def test_a_check_that_cannot_read_the_file_lengthens_its_pause(health: StoreHealth, clock: Clock) -> None:
+def test_a_check_that_cannot_read_the_file_lengthens_its_pause(health: StoreHealth, clock: SetClock) -> None:
     health.damaged(DAMAGED)
     assert pause(health, clock) == CHECK_EVERY_S
     health.probe_failed(FULL)
@@ -87,7 +80,7 @@ def test_a_check_that_cannot_read_the_file_lengthens_its_pause(health: StoreHeal
 
 @pytest.mark.parametrize(("code", "seconds"), [("SQLITE_FULL", PROBE_EVERY_S), ("SQLITE_CORRUPT", CHECK_EVERY_S)])
 def test_a_group_of_changes_that_fails_is_one_failure(
-    tmp_path: Path, health: StoreHealth, clock: Clock, monkeypatch: pytest.MonkeyPatch, code: str, seconds: float
+    tmp_path: Path, health: StoreHealth, clock: SetClock, monkeypatch: pytest.MonkeyPatch, code: str, seconds: float
 ) -> None:
     def fails(change: Change) -> Session:
         error = sqlite3.OperationalError("as SQLite says it")

@@ -12,7 +12,7 @@ import torch
 from fake_device import FakeDevice
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from summing_model import VOCAB, SummingModel, next_token
+from summing_model import VOCAB, SummingModel, continuation, next_token
 
 from sessile.server.engine import core as core_module
 from sessile.server.engine.core import EngineCore
@@ -112,13 +112,6 @@ class Engine:
         return most
 
 
-def said(prompt: list[int], count: int) -> list[int]:
-    tokens = list(prompt)
-    for _ in range(count):
-        tokens.append(next_token(tokens))
-    return tokens[len(prompt) :]
-
-
 PROMPT = [(7 * i + 3) % VOCAB for i in range(13)]
 
 
@@ -136,7 +129,7 @@ def test_the_next_step_is_launched_before_the_present_one_is_done(temperature: f
     assert one_by_one.most_under_way == 1
     assert engine.tokens == one_by_one.tokens
     if not temperature:
-        assert engine.tokens["a"] == said(PROMPT, 9)
+        assert engine.tokens["a"] == continuation(PROMPT, 9)
 
 
 @pytest.mark.parametrize("sampling", [{"logprobs": 1}, {"presence_penalty": 1.0}, {"min_tokens": 3}])
@@ -150,19 +143,19 @@ def test_what_needs_the_token_on_the_host_ends_the_look_ahead(sampling: dict[str
 
 def test_a_stop_token_throws_the_row_away_that_was_launched_behind_it() -> None:
     engine = Engine(looks_ahead=True)
-    stop = said(PROMPT, 5)[-1]
-    count = said(PROMPT, 5).index(stop) + 1
+    stop = continuation(PROMPT, 5)[-1]
+    count = continuation(PROMPT, 5).index(stop) + 1
     engine.submit("a", PROMPT, stop_token_ids=(stop,))
     engine.submit("b", PROMPT[:7], max_tokens=12)
     engine.run()
-    assert engine.tokens["a"] == said(PROMPT, count)
-    assert engine.tokens["b"] == said(PROMPT[:7], 12)
+    assert engine.tokens["a"] == continuation(PROMPT, count)
+    assert engine.tokens["b"] == continuation(PROMPT[:7], 12)
     assert engine.reasons == {"a": FinishReason.STOP, "b": FinishReason.LENGTH}
     assert engine.core.stats().generated_tokens == count + 12, "what was thrown away counts nowhere"
-    longer = [*PROMPT, *said(PROMPT, count), 3]
+    longer = [*PROMPT, *continuation(PROMPT, count), 3]
     engine.submit("c", longer)
     engine.run()
-    assert engine.tokens["c"] == said(longer, 9), "the thrown away row spoilt nothing"
+    assert engine.tokens["c"] == continuation(longer, 9), "the thrown away row spoilt nothing"
 
 
 def test_the_last_token_by_length_has_no_row_behind_it() -> None:
@@ -183,8 +176,8 @@ def test_an_abort_ends_a_turn_with_the_step_that_it_is_in() -> None:
     engine.step()
     assert engine.reasons["a"] is FinishReason.ABORTED
     engine.run()
-    assert engine.tokens["a"] == said(PROMPT, len(engine.tokens["a"])) and len(engine.tokens["a"]) < 30
-    assert engine.tokens["b"] == said(PROMPT[:4], 8)
+    assert engine.tokens["a"] == continuation(PROMPT, len(engine.tokens["a"])) and len(engine.tokens["a"]) < 30
+    assert engine.tokens["b"] == continuation(PROMPT[:4], 8)
     assert engine.core.stats().used_blocks == 0
 
 
@@ -196,7 +189,7 @@ def test_a_turn_that_comes_is_not_kept_waiting_by_the_look_ahead() -> None:
     engine.submit("b", PROMPT[:4], max_tokens=1)
     for _ in range(3):  # the step under way, its own prompt, and the reading of that
         engine.step()
-    assert engine.tokens["b"] == said(PROMPT[:4], 1)
+    assert engine.tokens["b"] == continuation(PROMPT[:4], 1)
 
 
 TURNS = st.lists(

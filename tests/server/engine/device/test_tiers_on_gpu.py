@@ -14,7 +14,7 @@ import torch
 from fake_device import FakeDevice
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from summing_model import VOCAB, SummingModel, next_token
+from summing_model import VOCAB, SummingModel, continuation
 
 from sessile.server.engine import core as core_module
 from sessile.server.engine.core import EngineCore
@@ -73,13 +73,6 @@ def run(core: EngineCore, tokens: dict[str, list[int]], steps: int) -> None:
         core.check_integrity()
 
 
-def said(prompt: list[int], count: int) -> list[int]:
-    tokens = list(prompt)
-    for _ in range(count):
-        tokens.append(next_token(tokens))
-    return tokens[len(prompt) :]
-
-
 def prompt_of(family: int, length: int) -> list[int]:
     return [(family * 31 + i * i + 5 * i) % VOCAB for i in range(length)]
 
@@ -92,7 +85,7 @@ def test_what_leaves_the_pool_comes_back() -> None:
         core.submit(SubmitTurn(turn_id=str(number), token_ids=prompt_of(family, 50), sampling=params))
         run(core, tokens, 400)
         core._cache.transfer._pool.settle()
-        assert tokens[str(number)] == said(prompt_of(family, 50), 8)
+        assert tokens[str(number)] == continuation(prompt_of(family, 50), 8)
     assert core.stats().prompt_tokens_by_source.host >= 48
     core.close()
 
@@ -112,7 +105,7 @@ def test_any_load_over_a_small_pool_gives_each_turn_its_own_tokens(
     core, tokens, wanted, aborted = engine_of(num_blocks), dict[str, list[int]](), dict[str, list[int]](), set[str]()
     for number, (family, length, count, steps, abort) in enumerate(turns):
         turn_id, prompt = str(number), prompt_of(family, length)
-        tokens[turn_id], wanted[turn_id] = [], said(prompt, count)
+        tokens[turn_id], wanted[turn_id] = [], continuation(prompt, count)
         params = SamplingParams(temperature=0.0, max_tokens=count)
         core.submit(SubmitTurn(turn_id=turn_id, token_ids=prompt, sampling=params))
         run(core, tokens, steps)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from recordings import recordings
 
 from sessile.server.engine.engine_config import EngineConfig
 from sessile.server.engine.messages import FinishReason, Priority
@@ -15,7 +16,6 @@ from sessile.server.engine.simulator.report import World, simulate
 from sessile.server.engine.simulator.step_cost import GPU
 from sessile.server.engine.simulator.workload import Mix, arrivals, read_trace
 
-TRACE = Path(__file__).resolve().parents[5] / "shared" / "traces" / "mooncake_conversation.jsonl"
 CONFIG = EngineConfig(block_size=64, max_batch_tokens=2048, max_sequences=32, max_stall_ms=100)
 
 
@@ -81,11 +81,11 @@ def test_a_bad_trace_is_named(tmp_path: Path, capsys, text: str | None, named: s
     assert named in capsys.readouterr().err
 
 
-@pytest.mark.skipif(not TRACE.exists(), reason="the recorded traces are not here")
 def test_bounds_hold_on_a_recorded_trace() -> None:
     """Some hundred turns at overload: streams do not stall, interactive turns go first."""
+    trace = recordings("traces", "mooncake_conversation.jsonl")
     world = World(CONFIG, GPU, num_blocks=1 << 13)
-    report = simulate(world, arrivals(read_trace(TRACE, 120), 0.6, Mix(), 1 << 18), 0.6)
+    report = simulate(world, arrivals(read_trace(trace, 120), 0.6, Mix(), 1 << 18), 0.6)
     assert report.turns == 120
     assert report.longest_stall_ms <= 105
     assert report.stalled_share < 0.01

@@ -1,26 +1,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import anthropic
-import httpx
 import pytest
 from web_bench import WebBench
-
-
-@pytest.fixture
-async def web(tmp_path: Path) -> AsyncIterator[WebBench]:
-    web = WebBench(tmp_path / "data")
-    web.start()
-    yield web
-    web.stop()
-
-
-@pytest.fixture
-async def http(web: WebBench) -> AsyncIterator[httpx.AsyncClient]:
-    async with web.client() as client:
-        yield client
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from starlette.requests import Request
 from web_bench import WebBench
 
@@ -27,18 +28,10 @@ LIMITS = BatchesConfig(concurrency=3, max_lines=20, max_unfinished=2, max_file_b
 
 @pytest.fixture
 async def web(tmp_path: Path) -> AsyncIterator[WebBench]:
-    web = WebBench(tmp_path / "data", batches_config=LIMITS)
-    web.start()
-    await web.start_batches()
-    yield web
-    await web.batches.aclose()
-    web.stop()
-
-
-@pytest.fixture
-async def http(web: WebBench) -> AsyncIterator[httpx.AsyncClient]:
-    async with web.client() as client:
-        yield client
+    with WebBench(tmp_path / "data", batches_config=LIMITS) as web:
+        await web.start_batches()
+        yield web
+        await web.batches.aclose()
 
 
 @pytest.fixture
@@ -171,6 +164,49 @@ async def test_what_is_not_a_lines_fault_is_tried_again(web: WebBench, sdk: open
     assert len(web.bench.engine.submitted) == 8
 
 
+async def test_metrics_tell_how_far_batches_are(
+    web: WebBench, http: httpx.AsyncClient, sdk: openai.AsyncOpenAI
+) -> None:
+    await ended(sdk, (await begun(sdk, b"{broken")).id)
+    gate = asyncio.Event()
+    web.bench.engine.will_say([64, 257], fail_after=0, error=CapacityError("full", retry_after_s=0.01))
+    for _ in range(5):
+        web.bench.engine.will_say([64, 65, 257], gate=gate)
+    refused = asking("x", temperature=-1).replace(b"line-0", b"refused")
+    batch = await begun(sdk, refused + b"\n" + asking(*"abcde"))
+    found: dict[str, float] = {}
+    while found.get("batch_lines running") != 3 or not found["batch_line_retries_total"]:
+        await asyncio.sleep(0.005)
+        found = await batch_metrics(http)
+    assert {name: value for name, value in found.items() if value} == {
+        "batches in_progress": 1,
+        "batches_ended_total failed": 1,
+        "batch_lines running": 3,
+        "batch_lines waiting": 2,
+        "batch_lines_ended_total failed": 1,
+        "batch_line_retries_total": 1,
+    }
+    gate.set()
+    await ended(sdk, batch.id)
+    assert {name: value for name, value in (await batch_metrics(http)).items() if value} == {
+        "batches_ended_total failed": 1,
+        "batches_ended_total completed": 1,
+        "batch_lines_ended_total failed": 1,
+        "batch_lines_ended_total succeeded": 5,
+        "batch_line_retries_total": 1,
+    }
+
+
+async def batch_metrics(http: httpx.AsyncClient) -> dict[str, float]:
+    families = text_string_to_metric_families((await http.get("/metrics")).text)
+    return {
+        " ".join([sample.name.removeprefix("sessile_"), *sample.labels.values()]): sample.value
+        for family in families
+        if family.name.startswith("sessile_batch")
+        for sample in family.samples
+    }
+
+
 async def test_a_cancelled_batch_keeps_what_has_ended(web: WebBench, sdk: openai.AsyncOpenAI) -> None:
     batch = await begun(sdk, asking(*"ab"))
     await ended(sdk, batch.id)
@@ -224,6 +260,8 @@ async def test_a_restart_goes_on_where_it_was(web: WebBench, sdk: openai.AsyncOp
         await asyncio.sleep(0.005)
     await web.batches.aclose()
     web.restart()
+    counts = web.batches.counts()
+    assert (counts.unfinished, counts.lines_left) == ({"in_progress": 1}, 7)
     await web.start_batches()
     async with web.client() as client:
         sdk = sdk.with_options(http_client=client)

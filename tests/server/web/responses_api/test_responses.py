@@ -117,10 +117,8 @@ async def test_vllm_43244_a_chain_of_ten_turns_survives_restarts_bit_equal(web: 
         assert later[: len(earlier)] == earlier
     assert web.shown.count(CALL) == 5
     assert len(await web.bench.store.sessions("", limit=10)) == 1
-    undisturbed = WebBench(tmp_path / "undisturbed")
-    undisturbed.start()
-    assert await ten_turns(undisturbed, restarts=()) == contexts
-    undisturbed.stop()
+    with WebBench(tmp_path / "undisturbed") as undisturbed:
+        assert await ten_turns(undisturbed, restarts=()) == contexts
 
 
 async def test_a_response_can_be_continued_twice(web: WebBench, http: httpx.AsyncClient) -> None:

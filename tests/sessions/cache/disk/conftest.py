@@ -56,6 +56,11 @@ class Disk:
             assert outcome is not LoadOutcome.HIT or (block == content_of(number)).all(), f"block {number} is wrong"
         return outcomes
 
+    def known(self, *numbers: int) -> list[int]:
+        """Which of ``numbers`` the tier says it has."""
+        contained = self.tier.contains([key_of(n) for n in numbers])
+        return [n for n, known in zip(numbers, contained, strict=True) if known]
+
     def found(self, *numbers: int) -> list[int]:
         """Which of ``numbers`` can be loaded."""
         return [n for n, outcome in zip(numbers, self.load(*numbers), strict=True) if outcome is LoadOutcome.HIT]

@@ -1,4 +1,4 @@
-"""Copies of the store: whole while it is written to, and what brings a damaged one back."""
+"""Copies of the sessions: whole while they are written to, and what brings damaged ones back."""
 
 from __future__ import annotations
 
@@ -8,22 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from set_clock import SetClock
 
 from sessile.server import app
+from sessile.sessions.copies.copies import EVERY_S, KEPT, DataCopies
+from sessile.sessions.copies.databases import require_sound
+from sessile.sessions.copies.restore import restore_newest
 from sessile.sessions.errors import StoreError
 from sessile.sessions.session import START, EntryKind, ModelIdentity, NewEntry, Session, SessionState
 from sessile.sessions.store import Change, SessionStore
-from sessile.sessions.store.copies import EVERY_S, KEPT, StoreCopies, require_sound, restore_newest
 
 MODEL = ModelIdentity(name="m", model_fingerprint="f", tokenizer_fingerprint="t")
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_800_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -66,7 +61,7 @@ def damage(folder: Path) -> None:
 async def test_a_damaged_store_goes_back_to_its_last_good_copy(tmp_path: Path, capsys) -> None:
     store = SessionStore(tmp_path)
     session = await add_turn(store, await open_session(store, "ses_a"), 7)
-    await asyncio.to_thread(StoreCopies(tmp_path).make)
+    await asyncio.to_thread(DataCopies(tmp_path).make)
     await add_turn(store, session, 8)
     store.close()
     damage(tmp_path)
@@ -84,39 +79,37 @@ async def test_a_damaged_store_goes_back_to_its_last_good_copy(tmp_path: Path, c
 
 async def test_a_copy_made_while_turns_are_written_is_one_moment_of_them(store: SessionStore, tmp_path: Path) -> None:
     sessions = [await open_session(store, f"ses_{number}") for number in range(4)]
-    copying = asyncio.create_task(asyncio.to_thread(StoreCopies(tmp_path).make))
+    copying = asyncio.create_task(asyncio.to_thread(DataCopies(tmp_path).make))
     turns = 0
     while not copying.done() or turns < 8:
         sessions = [await add_turn(store, session, turns) for session in sessions]
         turns += 1
     made = copying.result()
-    require_sound(made)
-    assert stat.S_IMODE(made.stat().st_mode) == 0o600
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "sessions.db").write_bytes(made.read_bytes())
-    lengths = [len(await tokens_of(elsewhere, session.session_id)) // 2000 for session in sessions]
+    require_sound(made / "sessions.db")
+    assert stat.S_IMODE(made.stat().st_mode) == 0o700
+    assert stat.S_IMODE((made / "sessions.db").stat().st_mode) == 0o600
+    lengths = [len(await tokens_of(made, session.session_id)) // 2000 for session in sessions]
     assert max(lengths) - min(lengths) <= 1
     assert lengths == sorted(lengths, reverse=True)
 
 
 async def test_a_damaged_copy_is_passed_over_for_an_older_good_one(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = SetClock(1_800_000_000.0)
     store = SessionStore(tmp_path)
     await add_turn(store, await open_session(store, "ses_a"), 7)
-    good = await asyncio.to_thread(StoreCopies(tmp_path, clock).make)
+    good = await asyncio.to_thread(DataCopies(tmp_path, clock).make)
     clock.now += 10
-    newer = await asyncio.to_thread(StoreCopies(tmp_path, clock).make)
+    newer = await asyncio.to_thread(DataCopies(tmp_path, clock).make)
     store.close()
-    newer.write_bytes(newer.read_bytes()[:5000])
+    (newer / "sessions.db").write_bytes((newer / "sessions.db").read_bytes()[:5000])
     source, _ = restore_newest(tmp_path, clock)
     assert source == good
     assert await tokens_of(tmp_path, "ses_a") == [7] * 2000
 
 
 async def test_copies_are_due_every_few_hours_and_few_are_kept(store: SessionStore, tmp_path: Path) -> None:
-    clock = Clock()
-    copies = StoreCopies(tmp_path, clock)
+    clock = SetClock(1_800_000_000.0)
+    copies = DataCopies(tmp_path, clock)
     made = []
     for _ in range(KEPT + 2):
         assert copies.is_due()
@@ -137,7 +130,7 @@ def test_no_restore_under_a_running_server_nor_without_a_copy(store: SessionStor
 
 def test_no_room_is_said_before_anything_is_written(store: SessionStore, tmp_path: Path, monkeypatch) -> None:
     usage = type("Usage", (), {"free": 1000})
-    monkeypatch.setattr("sessile.sessions.store.copies.shutil.disk_usage", lambda _: usage)
+    monkeypatch.setattr("sessile.sessions.copies.copies.shutil.disk_usage", lambda _: usage)
     with pytest.raises(StoreError, match="are free"):
-        StoreCopies(tmp_path).make()
-    assert not StoreCopies(tmp_path).all()
+        DataCopies(tmp_path).make()
+    assert not DataCopies(tmp_path).all()

@@ -1,0 +1,39 @@
+"""The running server's copies."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from ..errors import StoreError
+from .copies import DataCopies
+
+FIRST_LOOK_S = 60.0  # after the start: by then it is clear that this is no short visit
+LOOK_EVERY_S = 600.0
+
+logger = logging.getLogger(__name__)
+
+
+class CopyThread:
+    """Makes a copy when one is due, from its start on until ``close``."""
+
+    def __init__(self, copies: DataCopies) -> None:
+        self._copies = copies
+        self._leaving = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sessile-copies", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        wait_s = FIRST_LOOK_S
+        while not self._leaving.wait(wait_s):
+            wait_s = LOOK_EVERY_S
+            try:
+                if self._copies.is_due():
+                    logger.debug("copied the data to %s", self._copies.make())
+            except (StoreError, OSError) as error:
+                logger.warning("%s", error)
+
+    def close(self) -> None:
+        """Let a copy in the making end."""
+        self._leaving.set()
+        self._thread.join()
