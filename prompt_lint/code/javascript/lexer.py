@@ -22,8 +22,8 @@ class TokenKind(enum.Enum):
 
 @dataclass(slots=True)
 class Token:
-    """One token; `after_newline` helps statement ends, `match` is the index of what closes an opening bracket (-1: it is
-    none, or nothing does)."""
+    """One token; `match` is the index of what closes an opening bracket (-1: it is none, or nothing does), and
+    `after_newline` helps statement ends."""
 
     kind: TokenKind
     text: str
