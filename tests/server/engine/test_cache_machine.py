@@ -299,24 +299,25 @@ class TenantsHaveQuotas(CacheMachine):
     tenant_blocks = 6
 
 
+PINS = st.tuples(  # of whom, after how many tokens, how
+    st.sampled_from("0246"), st.integers(1, 40), st.booleans(), st.integers(0, 3), st.none() | st.just((1.0, 9.0))
+)
+
+
 class TenantsMayPinLittle(CacheMachine):
     """Less than the budget, and less than most paths have."""
 
     pin_budget = 1.0
     tenant_pinned_blocks = 3
 
-    @rule(
-        owner=OWNERS,
-        length=st.integers(1, 60),
-        hard=st.booleans(),
-        priority=st.integers(0, 3),
-        idle=st.none() | st.just((1.0, 9.0)),
-    )
-    def turn_and_pin(self, owner: str, length: int, hard: bool, priority: int, idle) -> None:
-        """What is pinned is cached, which a pin at any time seldom finds."""
-        self.submit(owner, length, 3)
-        self.sessions.run()
-        self.retain(owner, None, hard, priority, idle)
+    @rule(pins=st.lists(PINS, min_size=1, max_size=5))
+    def turns_and_pins(self, pins: list[tuple[str, int, bool, int, tuple[float, float] | None]]) -> None:
+        """What is pinned is cached, which a pin at any time seldom finds, and beside others of the tenant."""
+        for owner, length, hard, priority, idle in pins:
+            self.submit(owner, length, 3)
+            self.sessions.run()
+            self.retain(owner, None, hard, priority, idle)
+            self.integrity()
 
 
 MACHINE = settings(max_examples=25, stateful_step_count=30, deadline=None)
