@@ -7,8 +7,9 @@ import concurrent.futures
 import os
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
+from contextvars import Context
 from types import TracebackType
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any, TypeVar, TypeVarTuple, Unpack, cast
 
 import grpc
 
@@ -36,13 +37,38 @@ from .session import AsyncSession, close_after_block
 from .turn import AsyncTurn
 
 _Result = TypeVar("_Result")
+_Arguments = TypeVarTuple("_Arguments")
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """One that may be closed while gRPC still has calls of it to end.
+
+    Each end of a call comes to some loop of the process and is handed on to the call's own; if that is closed and says
+    so by an error, all that comes behind it waits with it.
+    """
+
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[[*_Arguments], object],
+        *args: *_Arguments,
+        context: Context | None = None,
+    ) -> asyncio.Handle:
+        """As ever; once the loop is closed, nothing happens."""
+        try:
+            return super().call_soon_threadsafe(callback, *args, context=context)
+        except RuntimeError:
+            if not self.is_closed():
+                raise
+            handle = asyncio.Handle(callback, args, self, context)
+            handle.cancel()
+            return handle
 
 
 class _LoopThread:
     """An event loop that runs in a thread until it is stopped; the thread closes it."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._loop = _Loop()
         self._loop.set_exception_handler(_on_loop_error)
         self._submitting = threading.Lock()  # held to submit: what is submitted last is what ends the loop
         self._stopping = False

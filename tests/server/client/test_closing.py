@@ -214,3 +214,11 @@ def test_a_connection_that_fails_to_close_leaves_no_thread(nobody: str, monkeypa
         client.close()
     assert client_threads() <= before
     client.close()
+
+
+def test_what_grpc_tells_a_client_that_is_closed_disturbs_nobody(nobody: str) -> None:
+    """It hands the end of a call on to its loop, from any loop of the process, and stops at an error."""
+    client, heard = SessionClient(nobody), list[int]()
+    client.close()
+    assert client._loop._loop.call_soon_threadsafe(heard.append, 1).cancelled()
+    assert heard == []

@@ -143,6 +143,6 @@ async def test_an_idle_connection_is_closed_and_the_next_call_has_a_new_one(fron
         await client.settle()
         assert (await client.rest())[-1].kind == GOAWAY
     async with asyncio.timeout(LONG_S), grpc.aio.insecure_channel(front.target) as channel:
-        for _ in range(3):
+        for _ in range(2):
             await opened(SessionServiceStub(channel))
             await channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
