@@ -173,6 +173,7 @@ def _guided(target: Any, report: Report, arguments: argparse.Namespace) -> None:
         f"-max_len={target.most_bytes}",
         "-rss_limit_mb=0",
         f"-timeout={HUNG_S:.0f}",
+        f"-artifact_prefix={corpus}/",
         f"-seed={arguments.seed % (1 << 32)}",
     ]
     atheris.Setup([sys.argv[0], *flags, str(corpus)], one, custom_mutator=mutate)

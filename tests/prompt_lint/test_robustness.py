@@ -81,3 +81,18 @@ def test_cut_sources(cases: list[Any]) -> None:
             refuses = contextlib.suppress(LintError) if language is Language.PYTHON else contextlib.nullcontext()
             with refuses:
                 analyse_source("x", cut, language)
+
+
+PIECES = (
+    *("{", "}", "[", "]", "(", ")", "`${", "`", "<", ">", ",", ":", ";", "=", "=>", "...", ".", "?", "@", "*", "\n"),
+    *("a", "1", "'b'", "class A", "function f", "async", "get", "static", "for", "of", "if", "else", "try", "catch"),
+    *("return", "new", "switch", "case", "export", "import", "type T", "interface I", "const", "do", "while"),
+)
+
+
+def test_brackets_that_nothing_closes() -> None:
+    """No order of tokens sends the reader back to where it was."""
+    rng = random.Random(7)
+    for _ in range(6000):
+        text = "messages " + " ".join(rng.choices(PIECES, k=12))
+        analyse_source("x", text, Language.TYPESCRIPT)

@@ -105,9 +105,7 @@ class ExpressionParser(TokenReader):
             elif token.text == "[" and not token.after_newline:
                 node = self._index(node)
             elif (
-                token.text == "!"
-                and not token.after_newline
-                and self.tokens[self.at + 1].text in (".", ")", ";", ",", "[", "]")
+                token.text == "!" and not token.after_newline and self.following.text in (".", ")", ";", ",", "[", "]")
             ) or (token.text in ("++", "--") and not token.after_newline):
                 self.at += 1
             elif token.text in ("as", "satisfies") and not token.after_newline:
@@ -133,7 +131,7 @@ class ExpressionParser(TokenReader):
         self.at += 1
         key = self.expression()
         self.at = close + 1 if close > 0 else self.at
-        return ir.Index(node.line, node.start, self.tokens[self.at - 1].end, node, key)
+        return ir.Index(node.line, node.start, self.preceding.end, node, key)
 
     def _call(self, func: ir.Node, *, is_new: bool = False) -> ir.Node:
         close = self.token.match
@@ -144,7 +142,7 @@ class ExpressionParser(TokenReader):
             if not self.take(","):
                 break
         self.at = close + 1 if close > 0 else self.at + 1
-        end = self.tokens[self.at - 1].end
+        end = self.preceding.end
         return self._shaped(func, args, (func.line, func.start, end), is_new)
 
     def _shaped(self, func: ir.Node, args: list[ir.Node], at: tuple[int, int, int], is_new: bool) -> ir.Node:
@@ -186,7 +184,7 @@ class ExpressionParser(TokenReader):
                 return self._punctuated(token)
 
     def _named(self, token: Token) -> ir.Node:
-        following = self.tokens[min(self.at + 1, len(self.tokens) - 1)]
+        following = self.following
         if token.text == "new":
             return self._new()
         if (token.text == "async" and following.text in ("function", "(")) or (
@@ -305,7 +303,7 @@ class ExpressionParser(TokenReader):
         token = self.token
         if token.text in ("[", "{"):
             names = [t for t in self.tokens[self.at + 1 : token.match] if t.kind is TokenKind.NAME]
-            self.at = token.match + 1 if token.match > 0 else self.at + 1
+            self.step_over()
             return ir.Seq(*self.place(token), [ir.Name(*self.place(t), t.text) for t in names])
         self.at += 1
         return ir.Name(*self.place(token), token.text)
@@ -322,7 +320,7 @@ class ExpressionParser(TokenReader):
             if not self.take(",") and self.at < close:
                 self.at = close
         self.at = close + 1 if close > 0 else self.at
-        return ir.Seq(token.line, token.start, self.tokens[self.at - 1].end, items)
+        return ir.Seq(token.line, token.start, self.preceding.end, items)
 
     def _object(self) -> ir.Node:
         token = self.token
@@ -336,12 +334,12 @@ class ExpressionParser(TokenReader):
             if self.at == before:
                 self.at += 1
         self.at = close + 1 if close > 0 else self.at
-        return ir.DictExpr(token.line, token.start, self.tokens[self.at - 1].end, items)
+        return ir.DictExpr(token.line, token.start, self.preceding.end, items)
 
     def _property(self) -> tuple[str | None, ir.Node]:
         if self.take("..."):
             return None, self.assignment()
-        while self.token.text in ("async", "get", "set", "*") and self.tokens[self.at + 1].text not in (
+        while self.token.text in ("async", "get", "set", "*") and self.following.text not in (
             ":",
             ",",
             "}",
@@ -349,12 +347,8 @@ class ExpressionParser(TokenReader):
         ):
             self.at += 1
         token = self.token
-        if token.text == "[":
-            self.at = token.match + 1
-            key = None
-        else:
-            self.at += 1
-            key = unquoted(token.text) if token.kind is TokenKind.STRING else token.text
+        self.step_over()
+        key = unquoted(token.text) if token.kind is TokenKind.STRING else None if token.text == "[" else token.text
         if self.token.text in ("(", "<"):
             params, body = self.function_rest()
             return key, ir.Lambda(*self.place(token), params, body)

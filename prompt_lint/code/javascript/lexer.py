@@ -22,7 +22,8 @@ class TokenKind(enum.Enum):
 
 @dataclass(slots=True)
 class Token:
-    """One token; `match` is the index of the matching bracket, `after_newline` helps statement ends."""
+    """One token; `match` is the index of what closes an opening bracket (-1: it is none, or nothing does), and
+    `after_newline` helps statement ends."""
 
     kind: TokenKind
     text: str
@@ -187,5 +188,4 @@ def _match_brackets(tokens: list[Token]) -> None:
             while stack and _OPENING[tokens[stack[-1]].text] != token.text:
                 stack.pop()
             if stack:
-                opened = stack.pop()
-                tokens[opened].match, token.match = i, opened
+                tokens[stack.pop()].match = i

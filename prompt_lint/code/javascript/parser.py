@@ -52,11 +52,11 @@ class Parser(ExpressionParser):
             return None
         if token.kind is TokenKind.NAME:
             handler = getattr(self, f"_on_{token.text}", None)
-            is_keyword = token.text in _ALWAYS or self.tokens[self.at + 1].text not in (".", "=", "(", ":", ",")
+            is_keyword = token.text in _ALWAYS or self.following.text not in (".", "=", "(", ":", ",")
             if handler is not None and is_keyword:
                 result: ir.Node | None = handler()
                 return result
-            if token.text in _SKIPPED or (token.text == "type" and self.tokens[self.at + 1].kind is TokenKind.NAME):
+            if token.text in _SKIPPED or (token.text == "type" and self.following.kind is TokenKind.NAME):
                 self._skip_declaration()
                 return None
         if token.text == "{":
@@ -98,7 +98,7 @@ class Parser(ExpressionParser):
         ):
             if self.token.kind is TokenKind.NAME and self.token.text not in ("from", "type", "as"):
                 original = self.token.text
-                if self.tokens[self.at + 1].text == "as":
+                if self.following.text == "as":
                     self.at += 2
                 names.append((self.token.text, original))
             self.at += 1
@@ -112,12 +112,8 @@ class Parser(ExpressionParser):
         self.at += 1
         self.take("default")
         if self.token.text in ("*", "{"):
-            while (
-                self.token.text != ";"
-                and not self.tokens[self.at + 1].after_newline
-                and self.token.kind is not TokenKind.END
-            ):
-                self.at = self.token.match + 1 if self.token.match > self.at else self.at + 1
+            while self.token.text != ";" and not self.following.after_newline and self.token.kind is not TokenKind.END:
+                self.step_over()
             return None
         return self._statement()
 
@@ -148,7 +144,7 @@ class Parser(ExpressionParser):
         return ir.Def(*self.place(token), name, params, body)
 
     def _on_async(self) -> ir.Node | None:
-        if self.tokens[self.at + 1].text == "function":
+        if self.following.text == "function":
             self.at += 1
             return self._on_function()
         return self._expression_statement()
@@ -178,12 +174,12 @@ class Parser(ExpressionParser):
             self._decorator()
             return None
         is_property = False
-        while self.token.text in _MODIFIERS and self.tokens[self.at + 1].text not in ("(", "=", ":", ";", "?"):
+        while self.token.text in _MODIFIERS and self.following.text not in ("(", "=", ":", ";", "?"):
             is_property = is_property or self.token.text == "get"
             self.at += 1
         self.take("*")
         token = self.token
-        self.at = token.match + 1 if token.text == "[" and token.match > 0 else self.at + 1
+        self.step_over()
         if self.token.text in ("?", "!"):
             self.at += 1
         if self.token.text in ("(", "<"):
@@ -243,7 +239,7 @@ class Parser(ExpressionParser):
         if self.token.text in ("of", "in"):
             self.at += 1
             source = self.expression()
-            self.at = close + 1
+            self.at = max(self.at, close + 1)
             return ir.For(*self.place(token), binding_names(target), source, self.block_or_statement())
         self.at = close + 1 if close > 0 else self.at + 1
         return ir.Block(*self.place(token), self.block_or_statement())
@@ -255,7 +251,7 @@ class Parser(ExpressionParser):
         while self.token.text in ("catch", "finally"):
             self.at += 1
             if self.token.text == "(":
-                self.at = self.token.match + 1
+                self.step_over()
             body += self.block_or_statement()
         return ir.Block(*self.place(token), body)
 
@@ -285,17 +281,17 @@ class Parser(ExpressionParser):
         self.at += 2
         while self.token.text == ".":
             self.at += 2
-        if self.token.text == "(" and self.token.match > 0:
-            self.at = self.token.match + 1
+        if self.token.text == "(":
+            self.step_over()
 
     def _skip_declaration(self) -> None:
         self.at += 1
         while self.token.kind is not TokenKind.END:
             if self.token.text == "{":
-                self.at = self.token.match + 1 if self.token.match > 0 else self.at + 1
+                self.step_over()
                 return
             if self.token.text == ";" or (
-                self.token.after_newline and self.tokens[self.at - 1].text not in ("=", "|", "&", ",", "(", "<")
+                self.token.after_newline and self.preceding.text not in ("=", "|", "&", ",", "(", "<")
             ):
                 return
             self.at += 1

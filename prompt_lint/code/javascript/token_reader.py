@@ -20,12 +20,26 @@ class TokenReader:
         """The token at hand."""
         return self.tokens[min(self.at, len(self.tokens) - 1)]
 
+    @property
+    def following(self) -> Token:
+        """The one behind it; the last one has itself behind it."""
+        return self.tokens[min(self.at + 1, len(self.tokens) - 1)]
+
+    @property
+    def preceding(self) -> Token:
+        """The one before it."""
+        return self.tokens[min(max(self.at, 1), len(self.tokens)) - 1]
+
     def take(self, text: str) -> bool:
         """Step over a token if it is `text`."""
         if self.token.text == text and self.token.kind is not TokenKind.STRING:
             self.at += 1
             return True
         return False
+
+    def step_over(self) -> None:
+        """Step over a token, and with an opening bracket over all up to its end, if it has one."""
+        self.at = max(self.at, self.token.match) + 1
 
     @staticmethod
     def place(token: Token) -> tuple[int, int, int]:
@@ -49,14 +63,13 @@ class TokenReader:
                     not first
                     and angles == 0
                     and text in stops
-                    and not (text == "{" and self.tokens[self.at - 1].text in ("|", "&", ":"))
+                    and not (text == "{" and self.preceding.text in ("|", "&", ":"))
                 )
                 or text in (")", "]", "}")
                 or (newline and not first and self.token.after_newline and angles == 0)
             ):
                 return
-            opening = text in ("(", "[", "{") and self.token.match > self.at
-            self.at = self.token.match + 1 if opening else self.at + 1
+            self.step_over()
             first = False
 
     def generic_call(self) -> bool:
