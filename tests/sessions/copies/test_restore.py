@@ -101,3 +101,27 @@ def test_two_restores_in_one_second_keep_what_was_there_apart(tmp_path: Path) ->
     assert first != second
     assert (first / "sessions.db").exists()
     assert (second / "sessions.db").exists()
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_what_is_copied_and_what_is_restored_is_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_links: bool
+) -> None:
+    store = asyncio.run(filled(tmp_path))
+    synced = {(tmp_path / "files" / "file-in").stat().st_ino}
+    sync = os.fsync
+
+    def note(descriptor: int) -> None:
+        sync(descriptor)
+        synced.add(os.fstat(descriptor).st_ino)
+
+    monkeypatch.setattr(os, "fsync", note)
+    if not has_links:
+        without_hard_links(monkeypatch)
+    copy = DataCopies(tmp_path).make()
+    store.close()
+    for path in (copy.parent, copy, *copy.rglob("*")):
+        assert path.stat().st_ino in synced, path
+    restore_newest(tmp_path)
+    for path in (tmp_path, tmp_path / "files", *(tmp_path / name for name in (*DATABASES, "files/file-in"))):
+        assert path.stat().st_ino in synced, path
