@@ -523,6 +523,24 @@ def test_soft_pins_of_a_tenant_have_room_beside_its_hard_ones_alone() -> None:
     sessions.core.close()
 
 
+def test_a_soft_pin_counts_on_both_sides_where_its_path_is_split_and_not_where_it_was_given_up() -> None:
+    sessions = Sessions(26, host_blocks=0, tenant_pinned_bytes=12 * BLOCK_BYTES)
+    sessions.turn("0", prompt(100, 0))  # 7 blocks
+    assert sessions.retain("0", priority=2).verdict is Verdict.ACCEPTED
+    sessions.logs["2"] = sessions.logs["0"][:50]
+    sessions.turn("2", prompt(30, 2))  # goes on from the third block: 6, of which 3 are shared
+    assert sessions.counted_blocks_of("0") == 7
+    assert sessions.retain("2", priority=1).verdict is Verdict.ACCEPTED
+    assert sessions.kept_blocks_of("0") == sessions.counted_blocks_of("0") == 10
+    sessions.turn("1", prompt(330, 3))  # of another tenant
+    assert sessions.kept_blocks_of("0") == sessions.counted_blocks_of("0") < 7
+    for owner in ("0", "2"):
+        sessions.ask(ReleasePath(owner=owner))
+    assert sessions.counted_blocks_of("0") == 0
+    sessions.core.check_integrity()
+    sessions.core.close()
+
+
 def edges_walked(monkeypatch: pytest.MonkeyPatch, num_others: int) -> int:
     """While a softly pinned session has a turn, beside others of its tenant that are pinned too."""
     sessions = Sessions(200, host_blocks=0, pin_budget=1.0, tenant_pinned_bytes=150 * BLOCK_BYTES)
