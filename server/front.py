@@ -81,7 +81,7 @@ async def start_front(
     tokenizer, template = await asyncio.to_thread(_load_text, source)
     store = await asyncio.to_thread(SessionStore, config.server.data_dir)
     stack.callback(store.close)
-    stack.callback(CopyThread(DataCopies(config.server.data_dir)).close)
+    stack.push_async_callback(CopyThread(DataCopies(config.server.data_dir)).aclose)
     served = served_name(config, source)
     observatory = open_observatory(config.observe, served.name, installed_version(), tokenizer, template)
     stack.callback(observatory.close)

@@ -11,7 +11,8 @@ from pathlib import Path
 from ..sessions.copies.batches import contents_missing
 from ..sessions.copies.copies import DataCopies, made_at, size_of
 from ..sessions.copies.databases import require_sound
-from ..sessions.copies.restore import ALL, Part, restore_newest
+from ..sessions.copies.replace import ALL, Part
+from ..sessions.copies.restore import restore_newest
 from ..sessions.errors import StoreError
 
 
@@ -21,7 +22,7 @@ def run_store(given: argparse.Namespace, data_dir: Path) -> int:
         case "check":
             _check(data_dir)
         case "copy":
-            sys.stdout.write(f"{DataCopies(data_dir).make()}\n")
+            return _copy(data_dir)
         case "copies":
             for copy in DataCopies(data_dir).all():
                 sys.stdout.write(f"{_time(made_at(copy))}  {size_of(copy) / 2**20:8.1f} MiB  {copy}\n")
@@ -49,12 +50,19 @@ def _check(data_dir: Path) -> None:
     sys.stdout.write("".join(f"{path} is sound\n" for path in present))
 
 
+def _copy(data_dir: Path) -> int:
+    """Make a copy. The status says whether it is whole; why batches are not in it, the log has said."""
+    made = DataCopies(data_dir).make()
+    sys.stdout.write(f"{made}\n")
+    batches = Part.BATCHES.database
+    return 1 if (data_dir / batches).exists() and not (made / batches).exists() else 0
+
+
 def _restore(data_dir: Path, wanted: Sequence[Part]) -> None:
-    source, aside = restore_newest(data_dir, parts=wanted)
-    parts = [part for part in wanted if (source / part.database).exists()]
-    names, lost = " and ".join(parts), "\n".join(_LOST[part] for part in parts)
-    made = _time(made_at(source))
-    sys.stdout.write(f"{names} are again as they were at {made}; what was there before is in {aside}\n{lost}\n")
+    restored = restore_newest(data_dir, parts=wanted)
+    for part, source in restored.sources.items():
+        sys.stdout.write(f"{part} are again as they were at {_time(made_at(source))}; {_LOST[part]}\n")
+    sys.stdout.write(f"what was there before is in {restored.aside}\n")
 
 
 def store_parser() -> argparse.ArgumentParser:

@@ -117,7 +117,12 @@ class CapacityError(SessileError):
 
 class DeadlineExceeded(SessileError):
     """A time limit passed: the turn's before the engine had begun with it, the call's, or that for its client to send a
-    message or to read its answer. Nothing was committed."""
+    message or to read its answer.
+
+    Of a turn that the engine had not begun, and of a request that did not come whole, nothing was committed. A call
+    whose own limit passed, or whose answer was not read to its end, may have done all that it was to do: the same
+    request under the same ``request_id`` tells, and so does the session's version.
+    """
 
 
 class Draining(SessileError):

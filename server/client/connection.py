@@ -120,28 +120,34 @@ class Connection:
 
         Raises:
             SessileError: the server's, or ConnectionLost.
-            Exception: what ``chunks`` raises, for which gRPC has no way to its caller.
+            BaseException: what ``chunks`` raises, for which gRPC has no way to its caller.
         """
-        failures: list[Exception] = []
+        failures: list[BaseException] = []
+        header = pb.ImportRequest(header=transfer.write_import(request))
         call = self.stub.Import(None)
 
         async def messages() -> AsyncGenerator[pb.ImportRequest, None]:
-            yield pb.ImportRequest(header=transfer.write_import(request))
+            yield header
             try:
                 async for chunk in chunks:
                     yield pb.ImportRequest(chunk=chunk)
-            except Exception as error:
+            except GeneratorExit:  # closed by ``send``
+                raise
+            except BaseException as error:
                 failures.append(error)
-                call.cancel()
                 raise
 
         async def send() -> None:
-            async with aclosing(messages()) as to_send:
-                async for message in to_send:
-                    await call.write(message)
-                    if answered.done():
-                        break  # the server wants no more of it
-            await call.done_writing()
+            try:
+                async with aclosing(messages()) as to_send:
+                    async for message in to_send:
+                        await call.write(message)
+                        if answered.done():
+                            break  # the server wants no more of it
+                await call.done_writing()
+            except BaseException:
+                call.cancel()  # else the server would wait for the rest, and we for the server
+                raise
 
         answered = asyncio.ensure_future(call.initial_metadata())
         sending = asyncio.create_task(send())

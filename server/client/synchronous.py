@@ -7,8 +7,9 @@ import concurrent.futures
 import os
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
+from contextvars import Context
 from types import TracebackType
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar, TypeVarTuple, Unpack, cast
 
 import grpc
 
@@ -36,24 +37,58 @@ from .session import AsyncSession, close_after_block
 from .turn import AsyncTurn
 
 _Result = TypeVar("_Result")
+_Arguments = TypeVarTuple("_Arguments")
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """One that may be closed while gRPC still has calls of it to end.
+
+    Each end of a call comes to some loop of the process and is handed on to the call's own; if that is closed and says
+    so by an error, all that comes behind it waits with it.
+    """
+
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[[*_Arguments], object],
+        *args: *_Arguments,
+        context: Context | None = None,
+    ) -> asyncio.Handle:
+        """As ever; once the loop is closed, nothing happens."""
+        try:
+            return super().call_soon_threadsafe(callback, *args, context=context)
+        except RuntimeError:
+            if not self.is_closed():
+                raise
+            handle = asyncio.Handle(callback, args, self, context)
+            handle.cancel()
+            return handle
 
 
 class _LoopThread:
-    """An event loop that runs in a thread until it is stopped."""
+    """An event loop that runs in a thread until it is stopped; the thread closes it."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._loop = _Loop()
         self._loop.set_exception_handler(_on_loop_error)
-        self._thread = threading.Thread(target=self._loop.run_forever, name="sessile-client", daemon=True)
-        self._thread.start()
+        self._submitting = threading.Lock()  # held to submit: what is submitted last is what ends the loop
         self._stopping = False
+        self._thread = threading.Thread(target=self._live, name="sessile-client", daemon=True)
+        self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Wait for ``work``; an interrupted wait (Ctrl-C) cancels it. Raises SessileError when the loop is stopped."""
-        if self._loop.is_closed():
-            work.close()
-            raise _closed()
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        """Wait for ``work``; an interrupted wait (Ctrl-C) cancels it.
+
+        Raises:
+            SessileError: the loop is stopped, or being stopped.
+        """
+        with self._submitting:
+            if self._stopping:
+                work.close()
+                raise _closed()
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return self._wait(future)
+
+    def _wait(self, future: concurrent.futures.Future[_Result]) -> _Result:
         try:
             return future.result()
         except concurrent.futures.CancelledError:
@@ -64,27 +99,32 @@ class _LoopThread:
             future.cancel()
             raise
 
-    @property
-    def stopped(self) -> bool:
-        """Also while it is being stopped."""
-        return self._stopping
-
     def stop(self, last: Callable[[], Awaitable[None]]) -> None:
         """Do ``last``, and end what still runs, as ``asyncio.run`` does; those who wait for it in other threads are
-        told."""
-        self._stopping = True
+        told. The second to stop it waits for the first one's end."""
+        with self._submitting:
+            first, self._stopping = not self._stopping, True
+            finishing = asyncio.run_coroutine_threadsafe(self._finish(last), self._loop) if first else None
         try:
-            self.run(self._finish(last))
+            if finishing is not None:
+                self._wait(finishing)
         finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
+
+    def _live(self) -> None:
+        try:
+            self._loop.run_forever()
+        finally:
             self._loop.close()
 
     async def _finish(self, last: Callable[[], Awaitable[None]]) -> None:
+        finishing = cast("asyncio.Task[None]", asyncio.current_task())
+        # However it ends, and after who waits for it was told, whose callback is older.
+        finishing.add_done_callback(lambda _: self._loop.stop())
         try:
             await last()
         finally:
-            left = asyncio.all_tasks() - {asyncio.current_task()}
+            left = asyncio.all_tasks() - {finishing}
             for task in left:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
@@ -151,9 +191,8 @@ class SessionClient:
         return self._client.tenant
 
     def close(self) -> None:
-        """Close the connection. Sessions stay as they are."""
-        if not self._loop.stopped:
-            self._loop.stop(self._client.aclose)
+        """Close the connection. Sessions stay as they are. What other threads wait for ends with a SessileError."""
+        self._loop.stop(self._client.aclose)
 
     def open(
         self,

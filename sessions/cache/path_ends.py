@@ -3,7 +3,8 @@
 The end of a path is an entry at its last node: it decides the node's place in the order of eviction, and names the
 session in events. When a turn of the owner begins, the end is taken away (the turn locks what it needs); when it ends,
 the end is set where the turn got to. A hard pin is a lock of its own on the path, under a budget for all. Where a
-tenant's pins have a limit, a soft one counts while all of its path has room beside the others.
+tenant's pins have a limit, a soft one counts if all of its path has room beside the others when it is asked for, or its
+path ends anew; one that a hard pin crowded out waits for the next such time.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
 
 class PathEnd:
     """The end of one owner's path. ``node`` is the tree's to change, all else is ``PathEnds``'s. ``wish`` is what was
-    asked for; ``keeping``, by which the path ranks, lacks the pin where it has no room."""
+    asked for; ``keeping``, by which the path ranks, lacks the pin where it has no room. ``over_tenant_budget``: the
+    last wish found less room than it asked for, by its tenant's limit."""
 
-    __slots__ = ("_on_lost", "keeping", "node", "owner", "pin", "wish")
+    __slots__ = ("_on_lost", "keeping", "node", "over_tenant_budget", "owner", "pin", "wish")
 
     def __init__(self, owner: str, on_lost: Callable[[PathEnd], None]) -> None:
         self.owner = owner
@@ -35,6 +37,7 @@ class PathEnd:
         self.wish = Keeping()
         self.keeping = Keeping()
         self.pin: Pin | None = None
+        self.over_tenant_budget = False
         self._on_lost = on_lost
 
     def lose(self) -> None:
@@ -44,8 +47,8 @@ class PathEnd:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kept:
-    """What became of a wish. ``blocks`` of the path, of which ``cached_tokens`` are cached, are kept as asked;
-    ``reason``: why not all."""
+    """What became of a wish. ``blocks`` of the path, of which ``cached_tokens`` are cached, are kept as asked,
+    or for the owner's return alone where the pin has no room; ``reason``: why not all as asked."""
 
     verdict: Verdict
     blocks: int
@@ -68,14 +71,14 @@ class PathEnds:
         self._clock = clock
         self.budget_blocks = budget_blocks
         self._tenant_budget = budget_blocks if tenant_budget_blocks is None else tenant_budget_blocks
-        self._soft = None if tenant_budget_blocks is None else SoftPins(tenant_budget_blocks)
+        self._soft = None if tenant_budget_blocks is None else SoftPins(tree, tenant_budget_blocks)
         self._ends: dict[str, PathEnd] = {}
         self._expiries: list[tuple[float, int, str]] = []  # when, in which order, whose
         self._pinned: dict[str, PathEnd] = {}  # those with hard pins, the earliest first
         self._order = itertools.count()
         self._broken: list[str] = []
         self.num_broken_pins = 0  # since the start
-        self.num_over_tenant_budget = 0  # wishes since the start of which not all fitted their tenant's budget
+        self.num_over_tenant_budget = 0  # wishes since the start that a tenant's limit cut; repeated ones count once
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -113,7 +116,9 @@ class PathEnds:
     def retain(self, owner: str, match: Match, num_tokens: int, retention: Retention) -> Kept:
         """Keep ``owner``'s path, of ``num_tokens`` tokens, as ``retention`` says; ``match`` is what is cached of it.
 
-        A hard pin of which nothing fits the budget is rejected, and changes nothing.
+        A pin that finds no room, a hard one for any of its path, a soft one for all of it, is rejected and changes
+        nothing. If the wish says when the owner is expected, that holds all the same: it is clipped then, and the pin
+        is tried again whenever the path ends anew.
         """
         now = self._clock()
         end = self._end_of(owner)
@@ -190,17 +195,27 @@ class PathEnds:
         tokens = match.num_tokens if match.tail is not None else match.num_tokens - match.partial_tokens
         missing = match.num_tokens < num_tokens - 1  # the KV of the last token is made by the next turn
         there = f"{match.num_tokens} of {num_tokens} tokens are on the device"
+        awaited = retention.expected_idle_s is not None
+        no_room = (Verdict.CLIPPED, cached) if awaited else (Verdict.REJECTED, 0)
         if not retention.hard and end.keeping is not end.wish:
-            self.num_over_tenant_budget += 1
-            return Kept(Verdict.REJECTED, 0, tokens, self._no_room_softly(match.salt))
+            self._note_room(end, lacks=True)
+            return Kept(*no_room, tokens, self._no_room_softly(match.salt))
         if not retention.hard:
+            self._note_room(end, lacks=False)
             clipped = missing and retention.is_pin
             return Kept(Verdict.CLIPPED if clipped else Verdict.ACCEPTED, cached, tokens, there if clipped else "")
         pinned = 0 if end.pin is None else end.pin.num_blocks
         if pinned < cached:
-            self.num_over_tenant_budget += self._is_tenants_fault(match.salt)
-            return Kept(Verdict.CLIPPED if pinned else Verdict.REJECTED, pinned, tokens, self._no_room(match.salt))
+            self._note_room(end, lacks=self._is_tenants_fault(match.salt))
+            in_part = (Verdict.CLIPPED, pinned) if pinned else no_room
+            return Kept(*in_part, tokens, self._no_room(match.salt))
+        self._note_room(end, lacks=False)
         return Kept(Verdict.CLIPPED if missing else Verdict.ACCEPTED, pinned, tokens, there if missing else "")
+
+    def _note_room(self, end: PathEnd, *, lacks: bool) -> None:
+        """Whether a wish lacks room by its tenant's limit; counted where the one before it did not."""
+        self.num_over_tenant_budget += lacks and not end.over_tenant_budget
+        end.over_tenant_budget = lacks
 
     def _room(self, salt: str) -> int:
         """How many blocks more hard pins of a tenant may keep."""
@@ -217,7 +232,7 @@ class PathEnds:
 
     def _no_room_softly(self, salt: str) -> str:
         assert self._soft is not None
-        used = self._soft.num_blocks(salt, self._hard_nodes)
+        used = self._soft.num_blocks(salt)
         return f"the pins of a tenant may keep {self._soft.most_blocks} blocks, of which {used} are used"
 
     def _is_tenants_fault(self, salt: str) -> bool:
@@ -259,20 +274,16 @@ class PathEnds:
         end.keeping = end.wish
         if self._soft is None or end.wish.pin_level(now) <= 0:
             return
-        if not self._soft.take(end, node, self._hard_nodes):
+        if not self._soft.take(end, node):
             end.keeping = end.wish.without_pin()
 
     def _crowd_out(self, salt: str, now: float) -> None:
         """A tenant has a hard pin more: its soft ones that have no room beside it count no more."""
         if self._soft is not None:
-            for end in self._soft.crowded_out(salt, self._hard_nodes, now):
+            for end in self._soft.crowded_out(salt, now):
                 assert end.node is not None
                 end.keeping = end.wish.without_pin()
                 self._tree.set_end(end.node, end)
-
-    @property
-    def _hard_nodes(self) -> list[Node]:
-        return [end.pin.node for end in self._pinned.values() if end.pin is not None]
 
     def _detach(self, end: PathEnd) -> None:
         self._unpin(end)
@@ -283,6 +294,7 @@ class PathEnds:
         node = end.node
         self._detach(end)
         end.wish = end.keeping = Keeping()
+        end.over_tenant_budget = False
         if node is not None:
             self._tree.set_end(node, end)
         self._drop_if_idle(end)

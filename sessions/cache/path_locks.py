@@ -23,6 +23,7 @@ class PathLocks:
         self.num_evictable_blocks = 0  # blocks of edges without locks
         self.num_pinned_blocks = 0  # blocks kept by pins
         self._pinned_of: dict[str, int] = {}  # of these, each tenant's; a tenant is a salt
+        self._kept_of: dict[str, int] = {}  # these, and those that soft pins count, each tenant's
 
     def lock(self, node: Node) -> PathLock:
         """Keep the path to the end of ``node``."""
@@ -72,11 +73,35 @@ class PathLocks:
         """Blocks of a tenant's that are kept by pins."""
         return self._pinned_of.get(salt, 0)
 
+    def num_kept_blocks_of(self, salt: str) -> int:
+        """Blocks of a tenant's that are kept by pins, or counted by soft ones."""
+        return self._kept_of.get(salt, 0)
+
+    def num_unkept_blocks(self, node: Node) -> int:
+        """Blocks of the path to the end of ``node`` that ``num_kept_blocks_of`` has not counted yet."""
+        return sum(0 if _is_kept(at) else len(at.blocks) for at in up(node))
+
+    def count_softly(self, node: Node) -> None:
+        """Count the path to the end of ``node`` for a soft pin, which locks nothing."""
+        for at in up(node):
+            if not _is_kept(at):
+                _add(self._kept_of, at.salt, len(at.blocks))
+            at.soft_pin_count += 1
+
+    def uncount_softly(self, node: Node) -> None:
+        """End a ``count_softly``, of whose path ``node`` is the end by now."""
+        for at in up(node):
+            assert at.soft_pin_count > 0
+            at.soft_pin_count -= 1
+            if not _is_kept(at):
+                _add(self._kept_of, at.salt, -len(at.blocks))
+
     def pin(self, node: Node, num_blocks: int) -> Pin:
         """Keep the path to the end of ``node``, of ``num_blocks``, for a pin."""
         self.lock(node)
         for at in up(node):
-            self._count_pinned(at.salt, 0 if at.pin_count else len(at.blocks))
+            if not at.pin_count:
+                self._count_pinned(at, len(at.blocks))
             at.pin_count += 1
         return Pin(node, num_blocks=num_blocks)
 
@@ -84,20 +109,22 @@ class PathLocks:
         """End ``pin``; returns the root of its path."""
         for at in up(pin.node):
             at.pin_count -= 1
-            self._count_pinned(at.salt, 0 if at.pin_count else -len(at.blocks))
+            if not at.pin_count:
+                self._count_pinned(at, -len(at.blocks))
         return self.unlock(pin)
 
-    def added(self, num_blocks: int) -> None:
+    def added(self, node: Node, num_blocks: int) -> None:
         """An edge that nobody locks has so many blocks more; below 0: fewer."""
         self.num_evictable_blocks += num_blocks
+        if _is_kept(node):
+            _add(self._kept_of, node.salt, num_blocks)
 
-    def _count_pinned(self, salt: str, change: int) -> None:
+    def _count_pinned(self, node: Node, change: int) -> None:
+        """``node`` has its first pin, or has lost its last one."""
         self.num_pinned_blocks += change
-        count = self._pinned_of.get(salt, 0) + change
-        if count:
-            self._pinned_of[salt] = count
-        else:
-            self._pinned_of.pop(salt, None)
+        _add(self._pinned_of, node.salt, change)
+        if not node.soft_pin_count:
+            _add(self._kept_of, node.salt, change)
 
     def _lock_edge(self, node: Node, now: float) -> None:
         if node.lock_count == 0:
@@ -106,6 +133,19 @@ class PathLocks:
         node.lock_count += 1
         node.last_use = now
         node.superseded = False
+
+
+def _is_kept(node: Node) -> bool:
+    return bool(node.pin_count or node.soft_pin_count)
+
+
+def _add(counts: dict[str, int], salt: str, change: int) -> None:
+    """Change a tenant's count; one of 0 is not in ``counts``."""
+    count = counts.get(salt, 0) + change
+    if count:
+        counts[salt] = count
+    else:
+        counts.pop(salt, None)
 
 
 def up(node: Node) -> Iterator[Node]:

@@ -29,6 +29,7 @@ class Node:
         "parent",
         "pin_count",
         "salt",
+        "soft_pin_count",
         "start",
         "superseded",
     )
@@ -50,6 +51,7 @@ class Node:
         self.start: int = 0 if parent is None else parent.start + parent.num_tokens  # tokens before this edge
         self.lock_count = 0  # locks held at this node or below it
         self.pin_count = 0  # of these, those of pins
+        self.soft_pin_count = 0  # soft pins, no locks, that end at this node or below it and count for their tenant
         self.last_use = 0.0  # seconds
         self.lifetime = lifetime  # the longest of those who used it
         self.superseded = False  # nobody is expected to use it again

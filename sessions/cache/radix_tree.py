@@ -79,6 +79,10 @@ class RadixTree:
         """Of these, a tenant's."""
         return self._locks.num_pinned_blocks_of(salt)
 
+    def num_kept_blocks_of(self, salt: str) -> int:
+        """A tenant's blocks that are kept by pins, or counted by ``count_softly``."""
+        return self._locks.num_kept_blocks_of(salt)
+
     # -- matching -------------------------------------------------------------------------------------------------
 
     def match(self, salt: str, key: bytes) -> Match:
@@ -165,6 +169,19 @@ class RadixTree:
     def unpin(self, pin: Pin) -> None:
         """Give up ``pin``."""
         self._drop_if_empty(self._locks.unpin(pin))
+
+    def num_unkept_blocks(self, node: Node) -> int:
+        """Blocks from the root to the end of ``node`` that ``num_kept_blocks_of`` has not counted yet."""
+        return self._locks.num_unkept_blocks(node)
+
+    def count_softly(self, node: Node) -> None:
+        """Count the blocks from the root to the end of ``node`` as kept, until ``uncount_softly``; nothing is locked.
+        What of them is given up counts no more."""
+        self._locks.count_softly(node)
+
+    def uncount_softly(self, node: Node) -> None:
+        """End a ``count_softly``, of whose path ``node`` is the end by now."""
+        self._locks.uncount_softly(node)
 
     # -- insertion ------------------------------------------------------------------------------------------------
 
@@ -318,7 +335,7 @@ class RadixTree:
         self._order.discard(parent)
         parent.add_child(self._first_block(leaf), leaf)
         self._count_blocks(leaf.salt, len(blocks))
-        self._locks.added(len(blocks))
+        self._locks.added(leaf, len(blocks))
         self._touch(leaf)
         return leaf
 
@@ -356,7 +373,7 @@ class RadixTree:
             node.lifetime,
         )
         upper.lock_count, upper.pin_count, upper.last_use = node.lock_count, node.pin_count, node.last_use
-        upper.superseded = node.superseded
+        upper.soft_pin_count, upper.superseded = node.soft_pin_count, node.superseded
         node.start += num_blocks * self._block_size
         node.key = node.key[border:]
         node.blocks = node.blocks[num_blocks:]
@@ -406,7 +423,7 @@ class RadixTree:
         keep = len(leaf.blocks) - cut
         self._pool.release(reversed(leaf.blocks[keep:]))
         self._count_blocks(leaf.salt, -cut)
-        self._locks.added(-cut)
+        self._locks.added(leaf, -cut)
         if keep:
             del leaf.blocks[keep:]
             del leaf.content_keys[keep:]
@@ -446,6 +463,7 @@ class RadixTree:
         counts |= {
             f"of {salt!r} pinned": (found, self.num_pinned_blocks_of(salt)) for salt, found in counted.pinned.items()
         }
+        counts |= {f"of {salt!r} kept": (found, self.num_kept_blocks_of(salt)) for salt, found in counted.kept.items()}
         for what, (found, known) in counts.items():
             assert found == known, f"{found} blocks are {what}, {known} counted"
         assert all(node in self._order for node in counted.leaves) and len(counted.leaves) == len(self._order)

@@ -15,7 +15,7 @@ class Verdict(enum.StrEnum):
     """What became of a wish to keep a path."""
 
     ACCEPTED = "accepted"
-    CLIPPED = "clipped"  # a part of the path is kept as asked
+    CLIPPED = "clipped"  # a part of the path is kept as asked, or its owner is awaited but not pinned
     REJECTED = "rejected"
 
 

@@ -2,75 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from .path_locks import up
 from .radix_node import Node
 
 if TYPE_CHECKING:
     from .path_ends import PathEnd
+    from .radix_tree import RadixTree
 
 
 class SoftPins:
-    """Alone knows the softly pinned ends that count. ``most_blocks``: how many blocks the pins of a tenant may keep, a
-    block that several of its paths share counted once; its hard pins come first."""
+    """Alone knows the softly pinned ends that count. ``most_blocks``: how many blocks the pins of a tenant, a salt, may
+    keep, a block that several of its paths share counted once; its hard pins come first.
 
-    def __init__(self, most_blocks: int) -> None:
+    The tree has the counts, one at each edge of a path: what a pin asks of it is a walk up its own path.
+    """
+
+    def __init__(self, tree: RadixTree, most_blocks: int) -> None:
+        self._tree = tree
         self.most_blocks = most_blocks
-        self._ends: dict[str, PathEnd] = {}  # by owner, the earliest first
+        self._salts: dict[str, str] = {}  # by owner
+        self._ends: dict[str, dict[str, PathEnd]] = {}  # by salt and owner, the earliest first
 
-    def take(self, end: PathEnd, node: Node, hard: Iterable[Node]) -> bool:
-        """Count ``end``, whose path ends in ``node``; ``hard``: where hard pins end. False: there is no room for all of
-        its path beside the tenant's others."""
-        paths = [*self._nodes_of(node.salt), node]
-        if _num_blocks([*paths, *(at for at in hard if at.salt == node.salt)]) > self.most_blocks:
+    def take(self, end: PathEnd, node: Node) -> bool:
+        """Count ``end``, whose path ends in ``node``. False: there is no room for all of its path beside the tenant's
+        others, and it does not count."""
+        self.drop(end)
+        if self.num_blocks(node.salt) + self._tree.num_unkept_blocks(node) > self.most_blocks:
             return False
-        self._ends[end.owner] = end
+        self._tree.count_softly(node)
+        self._salts[end.owner] = node.salt
+        self._ends.setdefault(node.salt, {})[end.owner] = end
         return True
 
     def drop(self, end: PathEnd) -> None:
-        """``end`` counts no more; harmless if it did not."""
-        self._ends.pop(end.owner, None)
+        """``end`` counts no more; harmless if it did not. To be called before the end of its path is moved."""
+        salt = self._salts.pop(end.owner, None)
+        if salt is None:
+            return
+        of_tenant = self._ends[salt]
+        del of_tenant[end.owner]
+        if not of_tenant:
+            del self._ends[salt]
+        if end.node is not None:  # else nothing of its path is left to be counted
+            self._tree.uncount_softly(end.node)
 
-    def crowded_out(self, salt: str, hard: Iterable[Node], now: float) -> list[PathEnd]:
+    def crowded_out(self, salt: str, now: float) -> list[PathEnd]:
         """The ends of a tenant for which its hard pins leave no room, those of the lowest priority first to be among
         them. They count no more."""
-        seen: set[Node] = set()
-        used = sum(_add_path(at, seen) for at in hard if at.salt == salt)
-        crowded: list[PathEnd] = []
-        ends = [end for end in self._ends.values() if end.node is not None and end.node.salt == salt]
-        for end in sorted(ends, key=lambda end: -end.wish.pin_level(now)):
-            assert end.node is not None
-            if used + _num_blocks([end.node], seen) > self.most_blocks:
-                crowded.append(end)
-            else:
-                used += _add_path(end.node, seen)
-        for end in crowded:
+        if self.num_blocks(salt) <= self.most_blocks:
+            return []
+        ends = sorted(self._ends.get(salt, {}).values(), key=lambda end: -end.wish.pin_level(now))
+        for end in ends:
             self.drop(end)
-        return crowded
+        return [end for end in ends if end.node is not None and not self.take(end, end.node)]
 
-    def num_blocks(self, salt: str, hard: Iterable[Node]) -> int:
-        """How many blocks the pins of a tenant keep."""
-        return _num_blocks([*self._nodes_of(salt), *(at for at in hard if at.salt == salt)])
-
-    def _nodes_of(self, salt: str) -> list[Node]:
-        nodes = [end.node for end in self._ends.values()]
-        return [node for node in nodes if node is not None and node.salt == salt]
-
-
-def _num_blocks(ends: Iterable[Node], known: Iterable[Node] = ()) -> int:
-    """Blocks of the paths to ``ends``, each once, without those of ``known`` edges."""
-    seen = set(known)
-    return sum(_add_path(end, seen) for end in ends)
-
-
-def _add_path(end: Node, seen: set[Node]) -> int:
-    """Add the edges of a path to ``seen``; returns how many blocks those have that were not there."""
-    added = 0
-    for at in up(end):
-        if at in seen:
-            break  # then all above it are
-        seen.add(at)
-        added += len(at.blocks)
-    return added
+    def num_blocks(self, salt: str) -> int:
+        """How many blocks the pins of a tenant keep, hard ones included."""
+        return self._tree.num_kept_blocks_of(salt)

@@ -18,6 +18,7 @@ class Counted:
     held: int = 0  # blocks
     evictable: int = 0  # of these, those of edges without locks
     pinned: Counter[str] = dataclasses.field(default_factory=Counter)  # of these, those of edges with pins, by salt
+    kept: Counter[str] = dataclasses.field(default_factory=Counter)  # and those of edges with pins or soft ones
     leaves: set[Node] = dataclasses.field(default_factory=set)  # without locks
 
 
@@ -33,6 +34,7 @@ def count_nodes(roots: Iterable[Node], block_size: int, pool: BlockPool) -> Coun
         counted.held += len(node.blocks)
         counted.evictable += 0 if node.lock_count else len(node.blocks)
         counted.pinned[node.salt] += len(node.blocks) if node.pin_count else 0
+        counted.kept[node.salt] += len(node.blocks) if node.pin_count or node.soft_pin_count else 0
         _check_node(node, block_size)
         assert all(pool.refcount(block) >= 1 for block in node.blocks)
         if node.parent is not None and node.is_leaf and node.lock_count == 0:
@@ -47,6 +49,7 @@ def _check_node(node: Node, block_size: int) -> None:
     assert node.start == (0 if node.parent is None else node.parent.start + node.parent.num_tokens)
     assert node.lock_count >= node.pin_count
     assert node.parent is None or node.pin_count >= sum(child.pin_count for child in node.children)
+    assert node.parent is None or node.soft_pin_count >= sum(child.soft_pin_count for child in node.children)
     assert all(end.node is node and end.owner == owner for owner, end in node.ends.items())
     durable = node.lifetime is Lifetime.DURABLE
     assert durable or all(child.lifetime is Lifetime.PROCESS for child in node.children), "a path has a hole"

@@ -1,58 +1,54 @@
-"""The offline lane's part of a copy: its database, and the contents of the files that stand in it.
-
-A content is written once and never changed, so a copy needs no second one: it is another name (a hard link) of the
-same, where the file system has such.
-"""
+"""The offline lane's part of a copy: its database, and the contents of the files that stand in it."""
 
 from __future__ import annotations
 
 import logging
-import os
-import shutil
-from collections.abc import Iterable
 from pathlib import Path
 
-from ..batches.contents import is_whole
 from ..batches.store import DATABASE_NAME, FOLDER_NAME
-from .databases import copy_database, sizes_of_files
+from ..store.files import make_durable
+from .contents import contents_in, room_for_contents, take_contents
+from .databases import copy_database, forget_files, size_of_database, sizes_of_files
 
 logger = logging.getLogger(__name__)
 _TRIES = 3
 
 
 def copy_batches(folder: Path, target: Path) -> None:
-    """Copy the batches in the data folder ``folder``, if there are any, into the folder ``target``.
+    """Copy the batches in the data folder ``folder`` into the folder ``target``.
 
     Contents are taken before the database is, and those that came meanwhile after it: what is deleted in between is
-    there all the same. Raises StoreError and OSError.
+    there all the same. A file that came after the one look and went before the other is forgotten in the copy, as it
+    is in the original; of others that have no content the log tells. Raises StoreError and OSError.
     """
-    if not (folder / DATABASE_NAME).exists():
-        return
     missing: set[str] = set()
-    for _ in range(_TRIES):  # a file that came and went between two looks
-        take_contents(folder, target, _names_in(folder / FOLDER_NAME))
-        copy_database(folder / DATABASE_NAME, target / DATABASE_NAME)
-        known = set(sizes_of_files(target / DATABASE_NAME))
-        take_contents(folder, target, known)
-        taken = _names_in(target / FOLDER_NAME)
-        for name in taken - known:
-            (target / FOLDER_NAME / name).unlink()
-        missing = known - taken
+    for _ in range(_TRIES):
+        missing = _try(folder, target)
         if not missing:
-            return
-    logger.warning("%d files of batches have no content, and so has their copy: %s …", len(missing), min(missing))
+            break
+    else:
+        gone = missing - sizes_of_files(folder / DATABASE_NAME).keys()
+        forget_files(target / DATABASE_NAME, gone)
+        if lost := missing - gone:
+            logger.warning("%d files of batches have no content, and so has their copy: %s …", len(lost), min(lost))
+    make_durable(target / FOLDER_NAME)
 
 
-def take_contents(folder: Path, target: Path, names: Iterable[str]) -> None:
-    """Give ``target`` those of these contents of ``folder`` that it has not, and that are there."""
-    (target / FOLDER_NAME).mkdir(mode=0o700, exist_ok=True)
-    for name in names:
-        source, taken = folder / FOLDER_NAME / name, target / FOLDER_NAME / name
-        if not taken.exists():
-            try:
-                _link_or_copy(source, taken)
-            except FileNotFoundError:
-                continue  # deleted this moment
+def _try(folder: Path, target: Path) -> set[str]:
+    """Copy; returns the files in the copy's database whose contents could not be had."""
+    originals, taken = folder / FOLDER_NAME, target / FOLDER_NAME
+    take_contents(originals, taken, contents_in(originals))
+    copy_database(folder / DATABASE_NAME, target / DATABASE_NAME)
+    known = set(sizes_of_files(target / DATABASE_NAME))
+    take_contents(originals, taken, known)
+    for name in contents_in(taken) - known:
+        (taken / name).unlink()
+    return known - contents_in(taken)
+
+
+def room_for_batches(folder: Path, target: Path) -> int:
+    """The bytes that a copy of the batches in ``folder`` takes in the folder ``target``. Raises OSError."""
+    return size_of_database(folder / DATABASE_NAME) + room_for_contents(folder / FOLDER_NAME, target)
 
 
 def contents_missing(folder: Path) -> list[str]:
@@ -74,17 +70,3 @@ def _size(path: Path) -> int | None:
         return path.stat().st_size
     except FileNotFoundError:
         return None
-
-
-def _names_in(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir() if is_whole(path)} if folder.exists() else set()
-
-
-def _link_or_copy(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except FileNotFoundError:
-        raise
-    except OSError:  # another file system, or one without hard links
-        shutil.copyfile(source, target)
-        os.chmod(target, 0o600)

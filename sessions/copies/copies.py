@@ -1,31 +1,37 @@
 """Copies of the data folder's databases, to go back to when one is damaged.
 
 A copy is a folder, laid out as the data folder is. It is made beside the running server, checked, and only then takes
-its name: what stands there is good. The newest two are kept.
+its name: what stands there is good. The newest two are kept, and the newest that has batches.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ..batches.store import DATABASE_NAME as BATCHES
 from ..errors import StoreError
 from ..store.files import DATABASE_NAME as SESSIONS
-from .batches import copy_batches
-from .databases import copy_database
+from ..store.files import make_durable
+from .alone import alone, alone_if_free
+from .batches import copy_batches, room_for_batches
+from .databases import copy_database, size_of_database
+
+logger = logging.getLogger(__name__)
 
 FOLDER_NAME = "copies"
 EVERY_S = 6 * 3600.0
 KEPT = 2
-_SPARE = 1.2  # of the databases' size, on the disk, before a copy is begun
+_SPARE = 1.2  # of the copy's size, on the disk, before a copy is begun
 
 
 class DataCopies:
-    """The copies in a data folder. ``clock``: seconds since the epoch."""
+    """The copies in a data folder; several processes may make them. ``clock``: seconds since the epoch."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self._data_folder = folder
@@ -43,33 +49,70 @@ class DataCopies:
         return newest is None or not 0.0 <= self._clock() - made_at(newest) < EVERY_S
 
     def make(self) -> Path:
-        """Copy the databases as they stand, while others use them; drops what is older than the newest ``KEPT``.
+        """Copy the databases as they stand, while others use them; waits for a copy that another process makes.
 
         Batches are copied before sessions: what a line's result names, a response that is kept, is in the copy too.
+        If they cannot be, the log says why, and the sessions are copied without them. Drops what is older than the
+        newest ``KEPT``, except the last copy that has batches.
 
         Raises:
-            StoreError: there is no room, a database cannot be read, or its copy has damage.
+            StoreError: there is no room, the sessions cannot be read, or their copy has damage.
         """
-        unfinished = self._folder / "unfinished"
+        with self._disk_errors(), alone(self._folder):
+            return self._made()
+
+    def make_if_due(self) -> Path | None:
+        """``make``, if ``is_due`` and no other process makes one at the moment."""
+        with self._disk_errors(), alone_if_free(self._folder) as is_free:
+            return self._made() if is_free and self.is_due() else None
+
+    @contextmanager
+    def _disk_errors(self) -> Iterator[None]:
         try:
-            self._folder.mkdir(mode=0o700, exist_ok=True)
-            shutil.rmtree(unfinished, ignore_errors=True)
-            self._require_room()
-            unfinished.mkdir(mode=0o700)
-            copy_batches(self._data_folder, unfinished)
-            copy_database(self._data_folder / SESSIONS, unfinished / SESSIONS)
-            os.utime(unfinished / SESSIONS, (self._clock(), self._clock()))
-            made = unfinished.rename(self._folder / f"{self._next_stamp():015d}")
+            yield
         except OSError as error:
             raise StoreError(
                 f"no copy of the data can be made in {self._folder}: {error.strerror}",
                 remedy="make room, or make the folder writable",
             ) from error
+
+    def _made(self) -> Path:
+        unfinished = self._folder / "unfinished"
+        shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
+        try:
+            unfinished.mkdir(mode=0o700)
+            if (self._data_folder / BATCHES).exists():
+                self._add_batches(unfinished)
+            self._add_sessions(unfinished)
+            make_durable(unfinished)
+            made = unfinished.rename(self._folder / f"{self._next_stamp():015d}")
+            make_durable(self._folder)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
-        for old in self.all()[KEPT:]:
-            shutil.rmtree(old, ignore_errors=True)
+        self._drop_old()
         return made
+
+    def _add_batches(self, unfinished: Path) -> None:
+        """Copy the batches, or leave ``unfinished`` empty."""
+        try:
+            self._require_room(room_for_batches(self._data_folder, unfinished) + self._sessions_size())
+            copy_batches(self._data_folder, unfinished)
+        except (StoreError, OSError) as error:
+            logger.warning("a copy of the data is made without batches, which could not be copied: %s", error)
+            shutil.rmtree(unfinished)
+            unfinished.mkdir(mode=0o700)
+
+    def _add_sessions(self, unfinished: Path) -> None:
+        self._require_room(self._sessions_size())
+        copy_database(self._data_folder / SESSIONS, unfinished / SESSIONS)
+        os.utime(unfinished / SESSIONS, (self._clock(), self._clock()))
+
+    def _drop_old(self) -> None:
+        copies = self.all()
+        last_with_batches = [copy for copy in copies if (copy / BATCHES).exists()][:1]
+        for old in copies[KEPT:]:
+            if old not in last_with_batches:
+                shutil.rmtree(old, ignore_errors=True)
 
     def _next_stamp(self) -> int:
         """Milliseconds since the epoch, and more than any copy has: the clock may have been set back."""
@@ -77,14 +120,15 @@ class DataCopies:
         last = 0 if newest is None else int(newest.name)
         return max(int(self._clock() * 1000), last + 1)
 
-    def _require_room(self) -> None:
-        batches = self._data_folder / BATCHES
-        size = (self._data_folder / SESSIONS).stat().st_size + (batches.stat().st_size if batches.exists() else 0)
-        needed = size * _SPARE
+    def _sessions_size(self) -> int:
+        return size_of_database(self._data_folder / SESSIONS)
+
+    def _require_room(self, num_bytes: int) -> None:
+        needed = num_bytes * _SPARE
         free = shutil.disk_usage(self._folder).free
         if free < needed:
             raise StoreError(
-                f"no copy of the data is made: it needs {needed / 2**20:.0f} MiB, {free / 2**20:.0f} are free",
+                f"a copy of the data needs {needed / 2**20:.0f} MiB, {free / 2**20:.0f} are free",
                 remedy=f"free space for {self._folder}",
             )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 
@@ -15,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class CopyThread:
-    """Makes a copy when one is due, from its start on until ``close``."""
+    """Makes a copy when one is due, from its start on until ``aclose``."""
 
     def __init__(self, copies: DataCopies) -> None:
         self._copies = copies
@@ -28,12 +29,12 @@ class CopyThread:
         while not self._leaving.wait(wait_s):
             wait_s = LOOK_EVERY_S
             try:
-                if self._copies.is_due():
-                    logger.debug("copied the data to %s", self._copies.make())
+                if self._copies.is_due() and (made := self._copies.make_if_due()) is not None:
+                    logger.debug("copied the data to %s", made)
             except (StoreError, OSError) as error:
                 logger.warning("%s", error)
 
-    def close(self) -> None:
-        """Let a copy in the making end."""
+    async def aclose(self) -> None:
+        """Let a copy in the making end; other tasks go on meanwhile."""
         self._leaving.set()
-        self._thread.join()
+        await asyncio.to_thread(self._thread.join)

@@ -173,7 +173,10 @@ class KvRequests:
             return HintOutcome(verdict=HintVerdict.REJECTED, reason=reason)
         retention = self._care.retention(session, expected)
         assert retention is not None
-        return await self._retained(session, retention, session.session_id)
+        outcome = await self._retained(session, retention, session.session_id)
+        if outcome.verdict is HintVerdict.CLIPPED:  # that is the pin beside it: the wait holds
+            return msgspec.structs.replace(outcome, verdict=HintVerdict.ACCEPTED, reason="")
+        return outcome
 
     async def _retain(self, session: Session, hint: Retain) -> HintOutcome:
         if hint.ttl_s == 0:

@@ -22,8 +22,9 @@ ALONE = ("grpc.use_local_subchannel_pool", 1)  # a connection of its own
 
 
 async def bounded(front: Any, **bounds: Any) -> None:
-    """Start the front again, with ``bounds``."""
+    """Start the front again, with ``bounds``, on another port: the old one may be anyone's by then."""
     front.bounds = GrpcConfig(**bounds)
+    front.port = 0
     await front.restart()
 
 

@@ -5,36 +5,30 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import sys
+import socket
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from left_generators import left_generators
 
-from sessile.server.client import AsyncSessionClient, DeadlineExceeded, SamplingParams, SessileError, SessionClient
+from sessile.server.client import (
+    NO_RETRIES,
+    AsyncSessionClient,
+    DeadlineExceeded,
+    RetryPolicy,
+    SamplingParams,
+    SessileError,
+    SessionClient,
+)
 
 GREEDY = SamplingParams(temperature=0.0)
-
-
-@contextmanager
-def abandoned() -> Iterator[list[str]]:
-    """Names of the asynchronous generators begun here, on either side of the wire, that only the collector closes."""
-    before, found = sys.get_asyncgen_hooks(), list[str]()
-
-    def finalise(generator: Any) -> None:
-        found.append(generator.__qualname__)
-        assert before.finalizer is not None
-        before.finalizer(generator)
-
-    sys.set_asyncgen_hooks(before.firstiter, finalise)
-    try:
-        yield found
-        gc.collect()
-    finally:
-        sys.set_asyncgen_hooks(*before)
+LONG_S = 60.0  # no test waits for it unless what it tests is missing
 
 
 async def torn() -> AsyncIterator[bytes]:
@@ -44,7 +38,8 @@ async def torn() -> AsyncIterator[bytes]:
 
 @pytest.mark.parametrize("api_key", [None, "sk-sessile-anything"])
 async def test_every_stream_is_closed_by_its_owner(front: Any, tmp_path: Path, api_key: str | None) -> None:
-    with abandoned() as found:
+    """On either side of the wire: both are in this process."""
+    with left_generators() as left:
         async with AsyncSessionClient(front.target, api_key=api_key) as client, client.open() as session:
             async with session.generate(messages="hi", sampling=GREEDY) as turn:
                 await anext(turn)  # and no more
@@ -68,7 +63,7 @@ async def test_every_stream_is_closed_by_its_owner(front: Any, tmp_path: Path, a
             with pytest.raises(DeadlineExceeded):
                 await session.generate(messages="hi", sampling=GREEDY, timeout_s=0.2).wait()
             await front.engine.idle.wait()
-    assert found == []
+    assert left == []
 
 
 def is_complaint(record: logging.LogRecord) -> bool:
@@ -110,7 +105,120 @@ async def test_closing_the_client_ends_what_other_threads_wait_for(front: Any) -
         await asyncio.to_thread(client.open)
 
 
+def client_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "sessile-client"}
+
+
 async def test_a_client_that_cannot_be_made_leaves_no_thread(front: Any) -> None:
+    before = client_threads()
     with pytest.raises((TypeError, AttributeError)):
         await asyncio.to_thread(SessionClient, front.target, credentials="none")
-    assert "sessile-client" not in [thread.name for thread in threading.enumerate()]
+    assert client_threads() <= before
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address at which nobody answers, and nobody else can begin to."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+def in_a_thread(call: Callable[[], object]) -> Future[object]:
+    """What becomes of ``call``; if it never ends, the process may all the same."""
+    outcome: Future[object] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(call())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return outcome
+
+
+def at_once(*calls: Callable[[], object]) -> list[Future[object]]:
+    together = threading.Barrier(len(calls))
+
+    def with_the_others(call: Callable[[], object]) -> object:
+        together.wait(LONG_S)
+        return call()
+
+    return [in_a_thread(partial(with_the_others, call)) for call in calls]
+
+
+@dataclass
+class LongGoodbye:
+    """Waits between two tries of a call, and when it is cancelled, until it is let go."""
+
+    begun: threading.Event = field(default_factory=threading.Event)
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    let_go: threading.Event = field(default_factory=threading.Event)
+
+    async def __call__(self, _: float) -> None:
+        self.begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.cancelled.set()
+            while not self.let_go.is_set():
+                await asyncio.sleep(0.005)
+
+
+def test_a_call_that_begins_while_the_client_is_being_closed_is_refused(nobody: str) -> None:
+    """When what there was to end is known already: a loop that stops would not end the call."""
+    goodbye, before = LongGoodbye(), client_threads()
+    client = SessionClient(nobody, retry=RetryPolicy(sleep=goodbye))
+    waiting = in_a_thread(client.open)
+    assert goodbye.begun.wait(LONG_S)
+    closing = in_a_thread(client.close)
+    try:
+        assert goodbye.cancelled.wait(LONG_S)
+        late = in_a_thread(client.open)
+        with pytest.raises(SessileError, match="the client is closed"):
+            late.result(LONG_S)
+        again = in_a_thread(client.close)
+    finally:
+        goodbye.let_go.set()
+    assert closing.result(LONG_S) is None
+    assert again.result(LONG_S) is None
+    assert client_threads() <= before
+    with pytest.raises(SessileError, match="the client is closed"):
+        waiting.result(LONG_S)
+
+
+def test_a_client_may_be_closed_and_called_by_several_threads_at_once(nobody: str) -> None:
+    before = client_threads()
+    for _ in range(20):
+        client = SessionClient(nobody, retry=NO_RETRIES)
+        *calls, closing, again = at_once(client.open, client.open, client.close, client.close)
+        for call in calls:  # nobody is reached, or it is closed
+            with pytest.raises(SessileError):
+                call.result(LONG_S)
+        assert closing.result(LONG_S) is None
+        assert again.result(LONG_S) is None
+        assert client_threads() <= before
+
+
+def test_a_connection_that_fails_to_close_leaves_no_thread(nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    aclose, before = AsyncSessionClient.aclose, client_threads()
+
+    async def failing(client: AsyncSessionClient) -> None:
+        await aclose(client)
+        raise OSError("not like this")
+
+    monkeypatch.setattr(AsyncSessionClient, "aclose", failing)
+    client = SessionClient(nobody)
+    with pytest.raises(OSError, match="not like this"):
+        client.close()
+    assert client_threads() <= before
+    client.close()
+
+
+def test_what_grpc_tells_a_client_that_is_closed_disturbs_nobody(nobody: str) -> None:
+    """It hands the end of a call on to its loop, from any loop of the process, and stops at an error."""
+    client, heard = SessionClient(nobody), list[int]()
+    client.close()
+    assert client._loop._loop.call_soon_threadsafe(heard.append, 1).cancelled()
+    assert heard == []

@@ -69,6 +69,7 @@ async def test_the_last_event_is_lost_on_its_way(front: Any, proxy: TcpProxy) ->
         session = await client.open()
         gate = asyncio.Event()
         front.engine.will_say(SAID, gate=gate, tokens_a_step=len(SAID) - 1)
+        front.engine.will_say(SAID)  # the cut may come before the commit: then it is run again, and says the same
         turn = session.generate(messages="hi", sampling=SamplingParams(seed=7))
         first = await anext(turn)
         proxy.cut_after = 0
@@ -76,7 +77,7 @@ async def test_the_last_event_is_lost_on_its_way(front: Any, proxy: TcpProxy) ->
         rest = [delta async for delta in turn]
         told = [*first.token_ids, *(token for delta in rest for token in delta.token_ids)]
         assert (told, proxy.cuts) == (SAID, 1)
-        assert len(front.engine.submitted) <= 2  # the cut may have come before the commit
+        assert len(front.engine.submitted) <= 2
         assert turn.finished.turn == 1
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -83,14 +83,30 @@ async def test_a_refused_file_is_closed_at_once(front: Any, tmp_path: Path) -> N
             assert str(file) not in [each.path for each in psutil.Process().open_files()]
 
 
-async def test_what_the_chunks_raise_is_raised_to_their_owner(front: Any) -> None:
+@pytest.mark.parametrize("kind", [OSError, asyncio.CancelledError])
+async def test_what_the_chunks_raise_is_raised_to_their_owner(front: Any, kind: type[BaseException]) -> None:
+    """At once: not when the server has waited long enough for more."""
+
     async def chunks() -> AsyncIterator[bytes]:
         yield b""
-        raise OSError("the tape is torn")
+        raise kind("the tape is torn")
 
     async with front.client() as client:
-        with pytest.raises(OSError, match="the tape is torn"):
+        with pytest.raises(kind, match="the tape is torn"):
             await client.import_session(chunks())
+
+
+async def test_an_import_that_cannot_be_asked_for_is_not_begun(front: Any) -> None:
+    async with front.client() as client:
+        begun = client.import_session(torn := left_unread(), request_id="\ud800")
+        with pytest.raises(UnicodeEncodeError):
+            await begun
+        await torn.aclose()
+
+
+async def left_unread() -> AsyncGenerator[bytes, None]:
+    raise AssertionError("it is read")
+    yield b""
 
 
 async def test_messages_that_are_no_import(front: Any) -> None:

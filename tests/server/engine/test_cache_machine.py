@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -35,10 +36,11 @@ from sessile.server.engine.engine_config import EngineConfig
 from sessile.server.engine.lower_tiers import TierSetup, open_lower_tiers
 from sessile.server.engine.messages import FinishReason, SubmitTurn, TurnOutput
 from sessile.server.engine.sampling_params import SamplingParams
+from sessile.sessions.cache import path_locks
 from sessile.sessions.cache.cost_model import Calibration
 from sessile.sessions.cache.path_locks import up
 from sessile.sessions.cache.radix_node import Node
-from sessile.sessions.cache.retention import Retention, Verdict
+from sessile.sessions.cache.retention import Keeping, Retention, Verdict
 
 BLOCK = 16
 BLOCK_BYTES = 2 * BLOCK * 2 * 4
@@ -90,6 +92,10 @@ class Sessions:
     def pinned_blocks_of(self, owner: str) -> int:
         """Of the owner's tenant."""
         return self.core._cache.tree.num_pinned_blocks_of(self.salt(owner))
+
+    def counted_blocks_of(self, owner: str) -> int:
+        """Of the owner's tenant, by the tree's counts."""
+        return self.core._cache.tree.num_kept_blocks_of(self.salt(owner))
 
     def kept_blocks_of(self, owner: str) -> int:
         """Blocks of the owner's tenant that go after what nobody pinned, or not at all."""
@@ -260,7 +266,9 @@ class CacheMachine(RuleBasedStateMachine):
         assert sum(of_tenants) == stats.pinned_blocks
         if self.tenant_pinned_blocks:
             assert max(of_tenants) <= self.tenant_pinned_blocks
-            assert max(self.sessions.kept_blocks_of(owner) for owner in "01") <= self.tenant_pinned_blocks
+            for owner in "01":
+                counted = self.sessions.counted_blocks_of(owner)
+                assert self.sessions.kept_blocks_of(owner) <= counted <= self.tenant_pinned_blocks
 
     def teardown(self) -> None:
         """Everything ends, whatever is pinned; nobody holds anything afterwards but pins, and they give it back."""
@@ -272,6 +280,7 @@ class CacheMachine(RuleBasedStateMachine):
         stats = self.sessions.core.stats()
         assert stats.used_blocks == stats.cache.pinned_blocks == 0
         assert [self.sessions.pinned_blocks_of(owner) for owner in "01"] == [0, 0]
+        assert [self.sessions.counted_blocks_of(owner) for owner in "01"] == [0, 0]
         self.sessions.core.close()
 
 
@@ -290,11 +299,25 @@ class TenantsHaveQuotas(CacheMachine):
     tenant_blocks = 6
 
 
+PINS = st.tuples(  # of whom, after how many tokens, how
+    st.sampled_from("0246"), st.integers(1, 40), st.booleans(), st.integers(0, 3), st.none() | st.just((1.0, 9.0))
+)
+
+
 class TenantsMayPinLittle(CacheMachine):
     """Less than the budget, and less than most paths have."""
 
     pin_budget = 1.0
     tenant_pinned_blocks = 3
+
+    @rule(pins=st.lists(PINS, min_size=1, max_size=5))
+    def turns_and_pins(self, pins: list[tuple[str, int, bool, int, tuple[float, float] | None]]) -> None:
+        """What is pinned is cached, which a pin at any time seldom finds, and beside others of the tenant."""
+        for owner, length, hard, priority, idle in pins:
+            self.submit(owner, length, 3)
+            self.sessions.run()
+            self.retain(owner, None, hard, priority, idle)
+            self.integrity()
 
 
 MACHINE = settings(max_examples=25, stateful_step_count=30, deadline=None)
@@ -496,6 +519,82 @@ def test_soft_pins_of_a_tenant_have_room_beside_its_hard_ones_alone() -> None:
     assert sessions.retain("8", hard=True).verdict is Verdict.ACCEPTED
     assert sessions.kept_blocks_of("0") == 14  # those of 0 and 6, of 7 blocks, gave way
     assert sessions.core.stats().cache.tenant_limited_pins == 1
+    sessions.core.check_integrity()
+    sessions.core.close()
+
+
+def test_a_soft_pin_counts_on_both_sides_where_its_path_is_split_and_not_where_it_was_given_up() -> None:
+    sessions = Sessions(26, host_blocks=0, tenant_pinned_bytes=12 * BLOCK_BYTES)
+    sessions.turn("0", prompt(100, 0))  # 7 blocks
+    assert sessions.retain("0", priority=2).verdict is Verdict.ACCEPTED
+    sessions.logs["2"] = sessions.logs["0"][:50]
+    sessions.turn("2", prompt(30, 2))  # goes on from the third block: 6, of which 3 are shared
+    assert sessions.counted_blocks_of("0") == 7
+    assert sessions.retain("2", priority=1).verdict is Verdict.ACCEPTED
+    assert sessions.kept_blocks_of("0") == sessions.counted_blocks_of("0") == 10
+    sessions.turn("1", prompt(330, 3))  # of another tenant
+    assert sessions.kept_blocks_of("0") == sessions.counted_blocks_of("0") < 7
+    for owner in ("0", "2"):
+        sessions.ask(ReleasePath(owner=owner))
+    assert sessions.counted_blocks_of("0") == 0
+    sessions.core.check_integrity()
+    sessions.core.close()
+
+
+def edges_walked(monkeypatch: pytest.MonkeyPatch, num_others: int) -> int:
+    """While a softly pinned session has a turn, beside others of its tenant that are pinned too."""
+    sessions = Sessions(200, host_blocks=0, pin_budget=1.0, tenant_pinned_bytes=150 * BLOCK_BYTES)
+    owners = [owner for owner in map(str, range(100)) if sessions.salt(owner) == sessions.salt("0")]
+    for owner in owners[: 1 + num_others]:
+        sessions.turn(owner, prompt(30, int(owner)))
+        assert sessions.retain(owner, priority=1, hard=int(owner) % 3 == 1).verdict is Verdict.ACCEPTED
+    walked: list[Node] = []
+
+    def noted(node: Node) -> Iterator[Node]:
+        for at in up(node):
+            walked.append(at)
+            yield at
+
+    with monkeypatch.context() as patch:
+        patch.setattr(path_locks, "up", noted)
+        sessions.turn("0", prompt(30, 200))
+    sessions.core.close()
+    return len(walked)
+
+
+def test_a_turn_of_a_pinned_session_looks_at_its_own_path_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = edges_walked(monkeypatch, 0)
+    assert alone > 0
+    assert edges_walked(monkeypatch, 12) == alone
+
+
+def place_in_order(sessions: Sessions, owner: str) -> Keeping:
+    """How the owner's path ranks."""
+    return sessions.core._cache.ends._ends[owner].keeping
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_who_waits_for_a_tool_is_awaited_though_its_pin_has_no_room(hard: bool) -> None:
+    """The pin is told of again at the end of each turn, and counts once."""
+    sessions = Sessions(40, host_blocks=0, pin_budget=1.0, tenant_pinned_bytes=9 * BLOCK_BYTES)
+    sessions.turn("0", prompt(100, 0))  # 7 blocks
+    assert sessions.retain("0", hard=hard, priority=1, ttl_s=500.0).verdict is Verdict.ACCEPTED
+    sessions.turn("2", prompt(140, 2))  # 9 blocks, another path of the same tenant
+    if hard:
+        sessions.ask(ReleasePath(owner="0"))
+        assert sessions.retain("2", hard=True).verdict is Verdict.ACCEPTED
+    for turn in range(3):
+        sessions.turn("0", prompt(50, 7 + turn))
+        waits = sessions.retain("0", hard=hard, priority=1, ttl_s=500.0, expected_idle_s=(10.0, 30.0))
+        assert (waits.verdict, waits.pinned_tokens) == (Verdict.CLIPPED, len(sessions.logs["0"]) - 1)
+        assert "9 blocks" in waits.reason
+        assert place_in_order(sessions, "0").is_awaited(sessions.now, 300.0)
+        assert place_in_order(sessions, "0").pin_level(sessions.now) == 0
+    assert sessions.core.stats().cache.tenant_limited_pins == 1
+    sessions.ask(ReleasePath(owner="2"))
+    del sessions.logs["0"][60:]
+    sessions.turn("0", [1])
+    assert place_in_order(sessions, "0").pin_level(sessions.now) == 2, "the pin was wished all the time"
     sessions.core.check_integrity()
     sessions.core.close()
 

@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from grpc_calls import bounded
 from scripted_engine import ScriptedEngine
 
 from sessile.server.proto import session_pb2 as pb
@@ -28,7 +29,7 @@ async def opened(stub: Any) -> str:
 
 async def test_a_slow_reader_slows_its_own_stream_only(front: Any) -> None:
     front.engine = ScriptedEngine(context_length=100_000)
-    await front.restart()
+    await bounded(front)
     async with (
         grpc.aio.insecure_channel(front.target, options=SMALL_WINDOW) as slow_channel,
         grpc.aio.insecure_channel(front.target) as channel,

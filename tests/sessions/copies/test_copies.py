@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,9 +12,12 @@ import pytest
 from set_clock import SetClock
 
 from sessile.server import app
+from sessile.sessions.copies.alone import alone
 from sessile.sessions.copies.copies import EVERY_S, KEPT, DataCopies
 from sessile.sessions.copies.databases import require_sound
+from sessile.sessions.copies.replace import Part
 from sessile.sessions.copies.restore import restore_newest
+from sessile.sessions.copies.thread import CopyThread
 from sessile.sessions.errors import StoreError
 from sessile.sessions.session import START, EntryKind, ModelIdentity, NewEntry, Session, SessionState
 from sessile.sessions.store import Change, SessionStore
@@ -102,8 +106,7 @@ async def test_a_damaged_copy_is_passed_over_for_an_older_good_one(tmp_path: Pat
     newer = await asyncio.to_thread(DataCopies(tmp_path, clock).make)
     store.close()
     (newer / "sessions.db").write_bytes((newer / "sessions.db").read_bytes()[:5000])
-    source, _ = restore_newest(tmp_path, clock)
-    assert source == good
+    assert restore_newest(tmp_path, clock).sources == {Part.SESSIONS: good}
     assert await tokens_of(tmp_path, "ses_a") == [7] * 2000
 
 
@@ -134,3 +137,43 @@ def test_no_room_is_said_before_anything_is_written(store: SessionStore, tmp_pat
     with pytest.raises(StoreError, match="are free"):
         DataCopies(tmp_path).make()
     assert not DataCopies(tmp_path).all()
+
+
+async def test_copies_that_are_made_at_once_do_not_disturb_each_other(store: SessionStore, tmp_path: Path) -> None:
+    copies = [DataCopies(tmp_path) for _ in range(4)]
+    made = await asyncio.gather(*(asyncio.to_thread(one.make) for one in copies))
+    assert copies[0].all() == sorted(made, reverse=True)[:KEPT]
+    for copy in copies[0].all():
+        require_sound(copy / "sessions.db")
+
+
+def test_the_server_makes_no_copy_while_another_process_does(store: SessionStore, tmp_path: Path) -> None:
+    copies = DataCopies(tmp_path)
+    with alone(tmp_path / "copies"):
+        assert copies.make_if_due() is None
+    assert copies.make_if_due() in copies.all()
+    assert copies.make_if_due() is None, "it is not due again"
+
+
+class _LongCopies(DataCopies):
+    """A copy that takes until ``may_end``."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.begun, self.may_end = threading.Event(), threading.Event()
+        self.ended_in_time = False
+
+    def make_if_due(self) -> Path | None:
+        self.begun.set()
+        self.ended_in_time = self.may_end.wait(60)
+        return None
+
+
+async def test_a_server_that_stops_goes_on_while_a_copy_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sessile.sessions.copies.thread.FIRST_LOOK_S", 0.0)
+    copies = _LongCopies(tmp_path)
+    thread = CopyThread(copies)
+    await asyncio.to_thread(copies.begun.wait)
+    asyncio.get_running_loop().call_soon(copies.may_end.set)
+    await thread.aclose()
+    assert copies.ended_in_time

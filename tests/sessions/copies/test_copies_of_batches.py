@@ -3,59 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from filled_batches import CONFIG, file_of, filled, without_hard_links
 
 from sessile.server import app
-from sessile.sessions.batches.batch import Batch, BatchStatus, FilePurpose, LineResult, StoredFile
-from sessile.sessions.batches.config import BatchesConfig
+from sessile.sessions.batches.batch import BatchStatus, LineResult
 from sessile.sessions.batches.store import BatchStore
 from sessile.sessions.copies.batches import contents_missing
 from sessile.sessions.copies.copies import DataCopies
-from sessile.sessions.copies.databases import sizes_of_files
-from sessile.sessions.copies.restore import Part, restore_newest
+from sessile.sessions.copies.databases import copy_database, require_sound, sizes_of_files
+from sessile.sessions.copies.replace import Part
+from sessile.sessions.copies.restore import restore_newest
 from sessile.sessions.errors import StoreError
 from sessile.sessions.store import SessionStore
-
-CONFIG = BatchesConfig()
-BATCH = Batch(
-    batch_id="batch_1", tenant="", endpoint="/v1/responses", input_file_id="file-in", completion_window="24h",
-    metadata=None, model="m", created_at=1.0, expires_at=9.0, status=BatchStatus.IN_PROGRESS, total=2,
-)  # fmt: skip
-
-
-def file_of(file_id: str, content: bytes) -> StoredFile:
-    return StoredFile(
-        file_id=file_id,
-        tenant="",
-        filename="f",
-        purpose=FilePurpose.BATCH,
-        num_bytes=len(content),
-        created_at=1.0,
-        expires_at=9.0,
-    )
-
-
-async def filled(folder: Path) -> BatchStore:
-    """A store with a batch of two lines, of which one has ended."""
-    SessionStore(folder).close()
-    store = BatchStore(folder, CONFIG)
-    await store.add_file(file_of("file-in", b"two lines"), [b"two ", b"lines"])
-    await store.add_batch(BATCH)
-    await store.record("batch_1", [LineResult(line=1, succeeded=True, body=b"one")])
-    return store
 
 
 @pytest.fixture
 def no_hard_links(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_source: Path, _target: Path) -> None:
-        raise OSError(errno.EPERM, "no hard links here")
-
-    monkeypatch.setattr(os, "link", refuse)
+    without_hard_links(monkeypatch)
 
 
 @pytest.fixture(params=["links", "copies"])
@@ -120,10 +88,10 @@ async def test_batches_come_back_and_sessions_stay(tmp_path: Path) -> None:
     (await filled(tmp_path)).close()
     DataCopies(tmp_path).make()
     before = (tmp_path / "sessions.db").stat().st_ino
-    source, aside = restore_newest(tmp_path, parts=[Part.BATCHES])
-    assert source in DataCopies(tmp_path).all()
+    restored = restore_newest(tmp_path, parts=[Part.BATCHES])
+    assert restored.sources == {Part.BATCHES: DataCopies(tmp_path).all()[0]}
     assert (tmp_path / "sessions.db").stat().st_ino == before
-    assert sorted(path.name for path in aside.iterdir() if "-" not in path.name) == ["batches.db", "files"]
+    assert sorted(path.name for path in restored.aside.iterdir() if "-" not in path.name) == ["batches.db", "files"]
 
 
 async def test_a_copy_without_batches_leaves_those_that_came_later(tmp_path: Path) -> None:
@@ -156,3 +124,25 @@ def test_a_lost_content_is_said_and_the_rest_is_copied(lost: Path, caplog: pytes
     assert "file-lost" in caplog.text
     assert [path.name for path in (copy / "files").iterdir()] == ["file-in"]
     assert app.main(["store", "--data-dir", str(lost), "check"]) == 1
+
+
+def test_a_file_that_comes_and_goes_between_the_looks_is_not_in_the_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = asyncio.run(filled(tmp_path))
+    came: list[str] = []
+
+    def copy_between(source: Path, target: Path) -> None:
+        """Every try has a file of its own that comes behind the first look and goes before the second."""
+        came.append(f"file-{len(came)}")
+        asyncio.run(store.add_file(file_of(came[-1], b"short"), [b"short"]))
+        copy_database(source, target)
+        asyncio.run(store.delete_file("", came[-1]))
+
+    monkeypatch.setattr("sessile.sessions.copies.batches.copy_database", copy_between)
+    copy = DataCopies(tmp_path).make()
+    store.close()
+    assert len(came) > 1
+    assert set(sizes_of_files(copy / "batches.db")) == {path.name for path in (copy / "files").iterdir()} == {"file-in"}
+    assert not caplog.text
+    require_sound(copy / "batches.db")

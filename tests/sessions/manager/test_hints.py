@@ -165,8 +165,23 @@ async def test_a_tool_wait_goes_by_its_times_or_by_what_was_observed(bench: Benc
     assert 95.0 <= p95 <= 120.0
 
 
-async def test_a_tools_observed_latency_keeps_the_session_when_no_hint_does(bench: Bench) -> None:
-    """From the end of the turn that called it until its result came; results are known by their calls' ids."""
+async def test_a_tool_wait_holds_though_the_pin_beside_it_does_not(bench: Bench) -> None:
+    session = await bench.open()
+    await bench.say(session.session_id, "hi")
+    await hint(bench, session.session_id, Retain(priority=2))
+    reason = "the pins of a tenant may keep 9 blocks, of which 9 are used"
+    bench.engine.will_answer(RetainPath, RetainOutcome(verdict=Verdict.CLIPPED, reason=reason))
+    outcome = await hint(bench, session.session_id, ToolWait(tool="grep", p50_s=2.0))
+    assert (outcome.verdict, outcome.reason) == (HintVerdict.ACCEPTED, "")
+    told = asked(bench, RetainPath)[-1].retention
+    assert (told.priority, told.expected_idle_s) == (2, (2.0, 8.0))
+
+
+SEARCH = {"type": "function", "function": {"name": "search", "parameters": {}}}
+
+
+def parse_calls(bench: Bench) -> None:
+    """Another manager, which finds tool calls in what the model says."""
     bench.manager.shutdown()
     bench.manager = SessionManager(
         bench.store,
@@ -177,22 +192,48 @@ async def test_a_tools_observed_latency_keeps_the_session_when_no_hint_does(benc
         steady=bench.clock,
         text_config=TextConfig(tool_parser=ToolFormat.HERMES),
     )
-    tool = {"type": "function", "function": {"name": "search", "parameters": {}}}
+
+
+async def search(bench: Bench, session_id: str) -> None:
+    """A turn that calls a tool, and the one that answers its result, 30 s later."""
     call = bench.tokens('<tool_call>\n{"name": "search", "arguments": {}}\n</tool_call>')
-    session = await bench.open(tools=(tool,))
-    for seconds in (30.0, 30.0, 30.0, 30.0):
-        bench.engine.will_say([*call, 257])
-        _, turn = await bench.say(session.session_id, "go")
-        await bench.manager.care.settled()
-        bench.clock.now += seconds
-        (called,) = turn.tool_calls
-        await bench.say(session.session_id, input=ToolResultInput(called.id, "found"))
+    bench.engine.will_say([*call, 257])
+    _, turn = await bench.say(session_id, "go")
+    await bench.manager.care.settled()
+    bench.clock.now += 30.0
+    (called,) = turn.tool_calls
+    await bench.say(session_id, input=ToolResultInput(called.id, "found"))
+    await bench.manager.care.settled()
+
+
+async def test_a_tools_observed_latency_keeps_the_session_when_no_hint_does(bench: Bench) -> None:
+    """From the end of the turn that called it until its result came; results are known by their calls' ids."""
+    parse_calls(bench)
+    session = await bench.open(tools=(SEARCH,))
+    for _ in range(4):
+        await search(bench, session.session_id)
     expected = [path.retention.expected_idle_s for path in asked(bench, RetainPath)]
     assert len(expected) == 1  # after three observations; turns that call nothing are kept like any other
     p50, p95 = expected[0]
     assert 30.0 <= p50 <= p95 <= 50.0
     last = asked(bench, RetainPath)[-1]
     assert (last.retention.priority, last.retention.hard, last.retention.ttl_s) == (0, False, None)
+
+
+async def test_a_pin_without_room_is_told_with_each_wait_and_with_nothing_else(bench: Bench) -> None:
+    """The engine goes on to try a pin that it clipped: turns that call nothing have nothing to tell."""
+    parse_calls(bench)
+    session = await bench.open(tools=(SEARCH,))
+    await hint(bench, session.session_id, Retain(priority=2))
+    bench.engine.will_answer(RetainPath, RetainOutcome(verdict=Verdict.REJECTED, reason="no room"))
+    for _ in range(3):  # at the end of the first turn, which tells of the pin alone, and is refused; of the second
+        await search(bench, session.session_id)
+    assert [path.retention.expected_idle_s for path in asked(bench, RetainPath)] == [None, None]
+    for _ in range(2):
+        bench.engine.will_answer(RetainPath, RetainOutcome(verdict=Verdict.CLIPPED, reason="no room"))
+        await search(bench, session.session_id)
+    told = [path.retention for path in asked(bench, RetainPath)][2:]
+    assert [(retention.priority, retention.expected_idle_s is not None) for retention in told] == [(2, True)] * 2
 
 
 async def test_latencies_are_a_tenants_own(bench: Bench) -> None:
