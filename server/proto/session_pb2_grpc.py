@@ -130,7 +130,8 @@ class SessionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Append(self, request, context):
-        """Add to a session's log and prefill, without sampling. Nothing is added if the call fails or is cancelled.
+        """Add to a session's log and prefill, without sampling. Nothing is added if it fails, or is cancelled before it is
+        on disk.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -138,7 +139,7 @@ class SessionServiceServicer(object):
 
     def Generate(self, request, context):
         """Run a turn: add the input, sample an answer, stream it. The last event is `finished`; it comes when the turn is on
-        disk. A turn that fails, is cancelled or passes its deadline leaves the session as it was.
+        disk. A turn that fails, is cancelled or passes its deadline before that leaves the session as it was.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -61,10 +61,12 @@ class SessionServiceStub:
     Open: _grpc.UnaryUnaryMultiCallable[_session_pb2.OpenRequest, _session_pb2.OpenResponse]
     """Open a session with an empty log."""
     Append: _grpc.UnaryUnaryMultiCallable[_session_pb2.AppendRequest, _session_pb2.AppendResponse]
-    """Add to a session's log and prefill, without sampling. Nothing is added if the call fails or is cancelled."""
+    """Add to a session's log and prefill, without sampling. Nothing is added if it fails, or is cancelled before it is
+    on disk.
+    """
     Generate: _grpc.UnaryStreamMultiCallable[_session_pb2.GenerateRequest, _session_pb2.GenerateResponse]
     """Run a turn: add the input, sample an answer, stream it. The last event is `finished`; it comes when the turn is on
-    disk. A turn that fails, is cancelled or passes its deadline leaves the session as it was.
+    disk. A turn that fails, is cancelled or passes its deadline before that leaves the session as it was.
     """
     Fork: _grpc.UnaryUnaryMultiCallable[_session_pb2.ForkRequest, _session_pb2.ForkResponse]
     """Make another session on the same log, or on a beginning of it. It shares all stored tokens and all KV."""
@@ -107,10 +109,12 @@ class SessionServiceAsyncStub(SessionServiceStub):
     Open: _aio.UnaryUnaryMultiCallable[_session_pb2.OpenRequest, _session_pb2.OpenResponse]  # type: ignore[assignment]
     """Open a session with an empty log."""
     Append: _aio.UnaryUnaryMultiCallable[_session_pb2.AppendRequest, _session_pb2.AppendResponse]  # type: ignore[assignment]
-    """Add to a session's log and prefill, without sampling. Nothing is added if the call fails or is cancelled."""
+    """Add to a session's log and prefill, without sampling. Nothing is added if it fails, or is cancelled before it is
+    on disk.
+    """
     Generate: _aio.UnaryStreamMultiCallable[_session_pb2.GenerateRequest, _session_pb2.GenerateResponse]  # type: ignore[assignment]
     """Run a turn: add the input, sample an answer, stream it. The last event is `finished`; it comes when the turn is on
-    disk. A turn that fails, is cancelled or passes its deadline leaves the session as it was.
+    disk. A turn that fails, is cancelled or passes its deadline before that leaves the session as it was.
     """
     Fork: _aio.UnaryUnaryMultiCallable[_session_pb2.ForkRequest, _session_pb2.ForkResponse]  # type: ignore[assignment]
     """Make another session on the same log, or on a beginning of it. It shares all stored tokens and all KV."""
@@ -162,7 +166,9 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.AppendRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.AppendResponse, _abc.Awaitable[_session_pb2.AppendResponse]]:
-        """Add to a session's log and prefill, without sampling. Nothing is added if the call fails or is cancelled."""
+        """Add to a session's log and prefill, without sampling. Nothing is added if it fails, or is cancelled before it is
+        on disk.
+        """
 
     @_abc_1.abstractmethod
     def Generate(
@@ -171,7 +177,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_session_pb2.GenerateResponse], _abc.AsyncIterator[_session_pb2.GenerateResponse]]:
         """Run a turn: add the input, sample an answer, stream it. The last event is `finished`; it comes when the turn is on
-        disk. A turn that fails, is cancelled or passes its deadline leaves the session as it was.
+        disk. A turn that fails, is cancelled or passes its deadline before that leaves the session as it was.
         """
 
     @_abc_1.abstractmethod
