@@ -201,16 +201,19 @@ async function drawTree() {
 
 async function openSession(name) {
   opened = name;
+  at("detail-title").textContent = name;
   at("detail").hidden = false;
   await drawSession();
+  if (opened !== name) return;  // closed meanwhile, or another one is open
   at("detail").scrollIntoView({block: "nearest"});
   at("detail-title").focus({preventScroll: true});
 }
 
 async function drawSession() {
+  const name = opened;
   let session;
-  try { session = await ask(`/dashboard/session?name=${encodeURIComponent(opened)}`); } catch { return; }
-  at("detail-title").textContent = session.session;
+  try { session = await ask(`/dashboard/session?name=${encodeURIComponent(name)}`); } catch { return; }
+  if (opened !== name) return;
   const from = session.parent ? `, a branch of ${session.parent}` : "";
   at("detail-sub").textContent = `${session.num_turns} ${session.num_turns === 1 ? "turn" : "turns"}${from}, ${count(session.tokens)} tokens, ${share(session.hit_rate)} of its prompts reused; its KV lies in: ${session.tier || "nowhere yet"}`;
   drawTimeline(at("timeline"), at("timeline-legend"), session);

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -147,6 +149,27 @@ async def test_the_keyboard_is_enough(dashboard: Page) -> None:
     assert await dashboard.text("#detail-title") == chosen
     await dashboard.page.keyboard.press("Escape")
     assert await dashboard.page.evaluate("document.activeElement.id") == "session-list"
+
+
+async def test_a_late_answer_about_another_session_is_not_drawn(dashboard: Page) -> None:
+    page = dashboard.page
+    first, second = [await row.get_attribute("data-session") for row in (await page.query_selector_all(".row"))[:2]]
+    release = asyncio.Event()
+
+    async def hold(route: Any) -> None:
+        await release.wait()
+        await route.continue_()
+
+    await page.route(lambda url: url.endswith(f"name={first}"), hold)
+    await page.click(f'.row[data-session="{first}"]')
+    assert await dashboard.text("#detail-title") == first
+    await page.click(f'.row[data-session="{second}"]')
+    await page.wait_for_selector("#timeline rect")
+    async with page.expect_response(lambda answer: answer.url.endswith(f"name={first}")) as late:
+        release.set()
+    await (await late.value).finished()
+    await page.evaluate("new Promise((done) => setTimeout(done))")
+    assert await dashboard.text("#detail-title") == second
 
 
 LOOKS = {
