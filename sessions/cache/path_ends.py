@@ -219,8 +219,13 @@ class PathEnds:
 
     def _room(self, salt: str) -> int:
         """How many blocks more hard pins of a tenant may keep."""
-        of_tenant = self._tenant_budget - self._tree.num_pinned_blocks_of(salt)
-        return min(of_tenant, self.budget_blocks - self._tree.num_pinned_blocks)
+        return min(self._room_of_tenant(salt), self._room_of_all())
+
+    def _room_of_tenant(self, salt: str) -> int:
+        return self._tenant_budget - self._tree.num_pinned_blocks_of(salt)
+
+    def _room_of_all(self) -> int:
+        return self.budget_blocks - self._tree.num_pinned_blocks
 
     def _no_room(self, salt: str) -> str:
         """Why a hard pin of a tenant got less than all."""
@@ -237,8 +242,7 @@ class PathEnds:
 
     def _is_tenants_fault(self, salt: str) -> bool:
         """Whether it is the tenant's own budget that has less room than that of all."""
-        of_tenant = self._tenant_budget - self._tree.num_pinned_blocks_of(salt)
-        return of_tenant < self.budget_blocks - self._tree.num_pinned_blocks
+        return self._room_of_tenant(salt) < self._room_of_all()
 
     def _note_expiry(self, end: PathEnd) -> None:
         heapq.heappush(self._expiries, (end.wish.ends_at, next(self._order), end.owner))

@@ -29,7 +29,7 @@ class CopyThread:
         while not self._leaving.wait(wait_s):
             wait_s = LOOK_EVERY_S
             try:
-                if self._copies.is_due() and (made := self._copies.make_if_due()) is not None:
+                if (made := self._copies.make_if_due()) is not None:
                     logger.debug("copied the data to %s", made)
             except (StoreError, OSError) as error:
                 logger.warning("%s", error)
