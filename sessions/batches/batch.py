@@ -30,7 +30,7 @@ class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
 class BatchStatus(enum.StrEnum):
     """How far a batch has come.
 
-    ``validating`` → ``failed`` | ``in_progress`` → ``finalizing`` → ``completed`` | ``expired``;
+    ``validating`` → ``failed`` | ``in_progress`` → ``finalizing`` → ``completed`` | ``expired`` | ``failed``;
     ``validating`` | ``in_progress`` → ``cancelling`` → ``cancelled``.
     """
 

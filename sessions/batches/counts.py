@@ -15,13 +15,15 @@ from .batch import Batch, BatchStatus
 
 
 class BatchCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """``unfinished``: batches that are not over, by status; ``lines_left``: those of running batches without a result.
+    """``unfinished``: batches that are not over, by status; ``lines_left``: those of running batches without a result;
+    ``stalled``: tenants whose batches stand still because of an error.
 
     Since the start: ``ended`` batches by status, lines by what came of them, and ``retries``: how often a line was put
     off for what is not its fault.
     """
 
     unfinished: Mapping[BatchStatus, int]
+    stalled: int = 0
     lines_left: int
     lines_running: int = 0
     ended: Mapping[BatchStatus, int]

@@ -1,4 +1,4 @@
-"""Errors of SQLite and of the disk as errors of ours, each with what to do about it."""
+"""Errors of SQLite and of the disk, and of what is missing there, as errors of ours, each with what to do about it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,42 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import StoreError
+from .batch import LineProblem
+
+
+class InputUnreadable(StoreError):
+    """The input of a batch cannot be read at the moment. ``code``: as the batch tells it, should it end so."""
+
+    code = "input_file_unreadable"
+
+    def __init__(self, message: str, *, remedy: str, line: int | None = None) -> None:
+        super().__init__(message, remedy=remedy)
+        self.line = line
+
+    def problem(self) -> LineProblem:
+        """Why a batch ends that waits for this input no longer."""
+        return LineProblem(code=self.code, message=str(self), line=self.line, param="input_file_id")
+
+
+class InputLost(InputUnreadable):
+    """The input of a batch is not what was sent, or is gone. Reading it again does not bring it back."""
+
+    code = "input_file_lost"
+
+    def __init__(self, file_id: str, what: str, *, line: int | None = None) -> None:
+        remedy = "send the file again and begin a new batch with it"
+        super().__init__(f"the content of file {file_id} is lost: {what}", remedy=remedy, line=line)
+
+
+class ContentLost(StoreError):
+    """The content of a file is gone or not whole, though the store knows the file."""
+
+    def __init__(self, file_id: str, what: str) -> None:
+        super().__init__(
+            f"the content of file {file_id} is lost: {what}",
+            remedy="run the batch again; on the server, `sessile store check` finds all such files, and `sessile store "
+            "restore --only batches` goes back to the last good copy",
+        )
 
 
 def damaged(path: Path, what: str) -> StoreError:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import closing
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ..errors import StoreError
 from .batch import LineProblem
+from .failures import InputLost, InputUnreadable
 
 MOST_PROBLEMS = 100  # that are told; a file with more is as bad
 
@@ -43,22 +43,25 @@ _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class BatchInput:
-    """The file at ``path``, whose lines ask for ``endpoint``; a line has ``max_line_bytes`` at most.
+    """The file at ``path``, named by its id and ``num_bytes`` long when it was sent, whose lines ask for ``endpoint``;
+    a line has ``max_line_bytes`` at most.
 
-    Lines of white space are passed over. Reading blocks.
+    Lines of white space are passed over. Reading blocks, and raises InputLost where the file is gone or is not what was
+    sent, and InputUnreadable where it cannot be read.
     """
 
-    def __init__(self, path: Path, endpoint: str, max_line_bytes: int) -> None:
+    def __init__(self, path: Path, num_bytes: int, endpoint: str, max_line_bytes: int) -> None:
         self._path = path
+        self._num_bytes = num_bytes
         self._endpoint = endpoint
         self._max_line_bytes = max_line_bytes
 
     def check(self, max_lines: int) -> tuple[int, tuple[LineProblem, ...]]:
-        """How many requests there are, and what is wrong with them. Raises OSError."""
+        """How many requests there are, and what is wrong with them."""
         problems: list[LineProblem] = []
         first_lines: dict[str, int] = {}
         count = 0
-        with closing(self._texts()) as texts:
+        with self._disk_errors(), closing(self._texts()) as texts:
             for number, text in texts:
                 count += 1
                 if count > max_lines:
@@ -80,26 +83,18 @@ class BatchInput:
         return count, tuple(problems)
 
     def lines(self, but: set[int]) -> Generator[BatchLine, None, None]:
-        """The requests of a file that was checked, but those of the lines ``but``; closing it closes the file.
-
-        Raises:
-            StoreError: the file cannot be read, or is not what it was.
-        """
-        try:
-            with closing(self._texts()) as texts:
-                for number, text in texts:
-                    if number not in but:
-                        yield self._checked(number, text)
-        except OSError as error:
-            raise StoreError(f"the input of a batch cannot be read: {error.strerror}") from error
+        """The requests of a file that was checked, but those of the lines ``but``; closing it closes the file."""
+        with self._disk_errors(), closing(self._texts()) as texts:
+            for number, text in texts:
+                if number not in but:
+                    yield self._checked(number, text)
 
     def _checked(self, number: int, text: bytes) -> BatchLine:
         try:
             return self._read(number, text)
         except _BadLine as bad:
-            raise StoreError(
-                f"line {number} of {self._path} is not what it was: {bad.message}", remedy="restore the file"
-            ) from bad
+            what = f"line {number} is not what it was: {bad.message}"
+            raise InputLost(self._path.name, what, line=number) from bad
 
     def _texts(self) -> Generator[tuple[int, bytes], None, None]:
         with self._path.open("rb") as file:
@@ -110,6 +105,19 @@ class BatchInput:
                     yield number, text
                 while text and not text.endswith(b"\n"):  # the rest of a line that is too long
                     text = file.readline(self._max_line_bytes)
+            if file.tell() != self._num_bytes:
+                raise InputLost(self._path.name, f"it has {file.tell()} bytes, {self._num_bytes} were sent")
+
+    @contextmanager
+    def _disk_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise InputLost(self._path.name, "it is not in the server's data folder any more") from error
+        except OSError as error:
+            raise InputUnreadable(
+                f"file {self._path.name} cannot be read: {error.strerror}", remedy="look at the data folder's disk"
+            ) from error
 
     def _read(self, number: int, text: bytes) -> BatchLine:
         if len(text.rstrip(b"\r\n")) > self._max_line_bytes:

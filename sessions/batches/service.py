@@ -7,16 +7,18 @@ import contextlib
 import logging
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from typing import IO
 
 import msgspec
 
 from ..errors import RequestError, StoreError
 from ..ids import unguessable
+from ..store.threads import in_thread
 from .batch import Batch, BatchStatus, FilePurpose, StoredFile
 from .config import BatchesConfig
 from .counts import BatchCounts
-from .errors import BatchIsOver
+from .errors import BatchIsOver, UnknownFile
+from .failures import ContentLost, InputLost
 from .lines import BatchInput
 from .store import BatchStore, new_file_id
 from .worker import BatchWorker, Clock, RunLine
@@ -69,7 +71,9 @@ class Batches:
         counts, worker = self._store.counts(), self._worker
         if worker is None:
             return counts
-        return msgspec.structs.replace(counts, lines_running=worker.num_running, retries=worker.num_retries)
+        return msgspec.structs.replace(
+            counts, stalled=worker.num_stalled, lines_running=worker.num_running, retries=worker.num_retries
+        )
 
     # -- files --------------------------------------------------------------------------------------------------------
 
@@ -110,9 +114,18 @@ class Batches:
         """Delete a file. Raises UnknownFile, and FileInUse while a batch reads it."""
         await self._store.delete_file(tenant, file_id)
 
-    def content(self, file: StoredFile) -> Path:
-        """Where a file's content is. It may be deleted at any time."""
-        return self._store.path(file.file_id)
+    async def open_content(self, file: StoredFile) -> IO[bytes]:
+        """A file's content, to be closed. It can be read to its end, whoever deletes it meanwhile.
+
+        Raises:
+            UnknownFile: it was deleted this moment.
+            StoreError: the content is gone or was cut though nobody deleted it, or it cannot be read.
+        """
+        try:
+            return await in_thread(lambda: self._store.open_content(file))
+        except ContentLost:
+            await self.file(file.tenant, file.file_id)
+            raise
 
     # -- batches ------------------------------------------------------------------------------------------------------
 
@@ -173,8 +186,13 @@ class Batches:
         if self._worker is not None:
             self._worker.has_work(tenant)
 
-    def _input(self, batch: Batch) -> BatchInput:
-        return BatchInput(self._store.path(batch.input_file_id), batch.endpoint, self._max_line_bytes)
+    async def _input(self, batch: Batch) -> BatchInput:
+        """Raises InputLost where there is no such file any more."""
+        try:
+            file = await self._store.file(batch.tenant, batch.input_file_id)
+        except UnknownFile as error:
+            raise InputLost(batch.input_file_id, "the batch store does not know it") from error
+        return BatchInput(self._store.path(file.file_id), file.num_bytes, batch.endpoint, self._max_line_bytes)
 
     async def _prune(self) -> None:
         while True:

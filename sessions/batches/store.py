@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 from ..errors import StoreError
 from ..ids import unguessable
@@ -16,7 +17,7 @@ from .config import BatchesConfig
 from .contents import FileContents
 from .counts import BatchCounts, BatchTally
 from .database import BatchChange, BatchDatabase
-from .failures import batch_store_errors
+from .failures import ContentLost, batch_store_errors
 
 DATABASE_NAME = "batches.db"
 FOLDER_NAME = "files"
@@ -88,6 +89,19 @@ class BatchStore:
     def path(self, file_id: str) -> Path:
         """Where the content of a file is. It may be deleted at any time, except while a batch reads it."""
         return self._contents.path(file_id)
+
+    def open_content(self, file: StoredFile) -> IO[bytes]:
+        """The content of a file, to be closed; blocks. Raises ContentLost where it is not all there."""
+        with batch_store_errors(self._path):
+            try:
+                content = self._contents.path(file.file_id).open("rb")
+            except FileNotFoundError as error:
+                raise ContentLost(file.file_id, "it is not in the server's data folder any more") from error
+            found = os.fstat(content.fileno()).st_size
+            if found == file.num_bytes:
+                return content
+            content.close()
+        raise ContentLost(file.file_id, f"it has {found} bytes, {file.num_bytes} were written")
 
     async def add_batch(self, batch: Batch) -> None:
         """Keep a new batch. Raises UnknownFile, or CapacityError if the tenant has too many that are not over."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from ..errors import CapacityError, Draining, EngineError, SessileError, StoreEr
 from ..store.threads import in_thread
 from .answers import error_line, response_line
 from .batch import Batch, BatchStatus, BatchUsage, LineResult
+from .failures import InputLost, InputUnreadable
 from .lines import BatchInput, BatchLine
 from .store import BatchStore
 
@@ -48,14 +49,21 @@ class RunLine(Protocol):
     async def __call__(self, tenant: str, endpoint: str, body: bytes) -> LineAnswer: ...
 
 
+OpenInput = Callable[[Batch], Awaitable[BatchInput]]
+
+
 class BatchWorker:
-    """``concurrency`` lines run at once. Tenants take turns for these places, whatever the sizes of their batches."""
+    """``concurrency`` lines run at once. Tenants take turns for these places, whatever the sizes of their batches.
+
+    A store that fails is waited for. An input that is lost is not: its batch fails, and so does one whose window closes
+    while its input cannot be read.
+    """
 
     def __init__(
         self,
         store: BatchStore,
         run_line: RunLine,
-        open_input: Callable[[Batch], BatchInput],
+        open_input: OpenInput,
         clock: Clock,
         *,
         concurrency: int,
@@ -69,8 +77,14 @@ class BatchWorker:
         self._max_lines = max_lines
         self._places = asyncio.Semaphore(concurrency)
         self._lanes: dict[str, _Lane] = {}
+        self._stalled: set[str] = set()
         self.num_running = 0
         self.num_retries = 0  # since the start
+
+    @property
+    def num_stalled(self) -> int:
+        """Tenants whose batches stand still, because of an error that the log tells."""
+        return len(self._stalled)
 
     def has_work(self, tenant: str) -> None:
         """Say that a tenant has a batch that is not over, or that was cancelled."""
@@ -90,7 +104,9 @@ class BatchWorker:
 
     def _lane_ended(self, tenant: str, task: asyncio.Future[None]) -> None:
         lane = self._lanes.pop(tenant)
+        self._stalled.discard(tenant)
         if not task.cancelled() and (error := task.exception()) is not None:
+            self._stalled.add(tenant)
             logger.error("batches of a tenant stand still until its next one comes", exc_info=error)
         elif not task.cancelled() and lane.news.is_set():  # said when it had just ended
             self.has_work(tenant)
@@ -105,11 +121,24 @@ class BatchWorker:
                     await self._step(batch, lane.news)
                 elif not lane.news.is_set():
                     return
+                self._stalled.discard(tenant)
             except* StoreError as errors:
+                self._stalled.add(tenant)
                 logger.error("batches of a tenant wait: %s", errors.exceptions[0])
                 await asyncio.sleep(_STORE_RETRY_S)
 
     async def _step(self, batch: Batch, news: asyncio.Event) -> None:
+        """``_advance``, or the end of a batch whose input is not waited for any longer."""
+        try:
+            await self._advance(batch, news)
+        except* InputUnreadable as errors:
+            if errors.subgroup(InputLost) is None and self._clock() < batch.expires_at:
+                raise
+            error = _first(errors)
+            logger.error("batch %s fails: %s", batch.batch_id, error)
+            await self._store.change(batch.batch_id, lambda current: _without_input(current, error, self._clock()))
+
+    async def _advance(self, batch: Batch, news: asyncio.Event) -> None:
         """Bring a batch from its status to the next one."""
         match batch.status:
             case BatchStatus.VALIDATING:
@@ -123,10 +152,8 @@ class BatchWorker:
                 raise AssertionError(f"batch {batch.batch_id} is {batch.status}")
 
     async def _validate(self, batch: Batch) -> None:
-        try:
-            total, problems = await asyncio.to_thread(self._open_input(batch).check, self._max_lines)
-        except OSError as error:
-            raise StoreError(f"file {batch.input_file_id} cannot be read: {error.strerror}") from error
+        requests = await self._open_input(batch)
+        total, problems = await in_thread(lambda: requests.check(self._max_lines))
 
         def checked(current: Batch) -> Batch:
             if current.status is not BatchStatus.VALIDATING:  # cancelled meanwhile
@@ -177,7 +204,8 @@ class BatchWorker:
 
     async def _all_lines(self, batch: Batch, done: set[int]) -> None:
         window = asyncio.Semaphore(self._concurrency)
-        with closing(self._open_input(batch).lines(done)) as left:
+        requests = await self._open_input(batch)
+        with closing(requests.lines(done)) as left:
             async with asyncio.TaskGroup() as running:
                 while (line := await in_thread(lambda: next(left, None))) is not None:
                     await window.acquire()
@@ -192,6 +220,7 @@ class BatchWorker:
             usage=answer.usage,
         )
         await self._store.record(batch.batch_id, [result])
+        self._stalled.discard(batch.tenant)
 
     async def _answer(self, batch: Batch, line: BatchLine) -> LineAnswer:
         while True:
@@ -214,7 +243,8 @@ class BatchWorker:
         """Say of each line that has not ended that its time is over."""
         done = await self._store.lines_with_results(batch.batch_id)
         message = "the request was not run before the batch's completion window closed"
-        with closing(self._open_input(batch).lines(done)) as left:
+        requests = await self._open_input(batch)
+        with closing(requests.lines(done)) as left:
             while some := await in_thread(lambda: list(itertools.islice(left, _AT_ONCE))):
                 results = [
                     LineResult(
@@ -239,6 +269,23 @@ def _finalizing(current: Batch, ending: BatchStatus, now: float) -> Batch:
     if current.status is not BatchStatus.IN_PROGRESS:  # cancelled at the last moment
         return current
     return current.at(BatchStatus.FINALIZING, now, ending=ending)
+
+
+def _without_input(current: Batch, error: InputUnreadable, now: float) -> Batch:
+    """A batch that ends for want of its input: at once, or when what has ended until now is in its files."""
+    problems = (error.problem(),)
+    match current.status:
+        case BatchStatus.VALIDATING:
+            return current.at(BatchStatus.FAILED, now, problems=problems)
+        case BatchStatus.IN_PROGRESS:
+            return current.at(BatchStatus.FINALIZING, now, ending=BatchStatus.FAILED, problems=problems)
+        case _:  # cancelled meanwhile
+            return current
+
+
+def _first(errors: BaseExceptionGroup[InputUnreadable]) -> InputUnreadable:
+    found = errors.exceptions[0]
+    return _first(found) if isinstance(found, BaseExceptionGroup) else found
 
 
 def _seconds_until_retry(error: SessileError) -> float:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from pathlib import Path
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from ....sessions.batches.batch import FilePurpose
-from ....sessions.batches.errors import UnknownFile
+from ....sessions.batches.batch import FilePurpose, StoredFile
+from ....sessions.batches.service import Batches
 from ..json_answer import json_answer
 from ..openapi import describe_answer, describe_file, describe_form
 from ..parts import WebParts
@@ -65,7 +64,7 @@ def file_routes(parts: WebParts) -> APIRouter:
     async def get_content(file_id: str, tenant: Tenant) -> Response:
         """What is in a file."""
         file = await batches.file(tenant, file_id)
-        pieces = _pieces(batches.content(file), file_id)
+        pieces = _pieces(batches, file)
         return Streamed(pieces, bytes, "application/octet-stream", {"x-content-type-options": "nosniff"})
 
     @router.delete(_ONE, responses=describe_answer(DeletedFile), response_class=Response)
@@ -77,11 +76,7 @@ def file_routes(parts: WebParts) -> APIRouter:
     return router
 
 
-async def _pieces(path: Path, file_id: str) -> AsyncGenerator[bytes, None]:
-    try:
-        file = await asyncio.to_thread(path.open, "rb")
-    except FileNotFoundError as error:  # deleted this moment
-        raise UnknownFile(file_id) from error
-    with file:
-        while piece := await asyncio.to_thread(file.read, _PIECE):
+async def _pieces(batches: Batches, file: StoredFile) -> AsyncGenerator[bytes, None]:
+    with await batches.open_content(file) as content:
+        while piece := await asyncio.to_thread(content.read, _PIECE):
             yield piece

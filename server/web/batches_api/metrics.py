@@ -24,6 +24,9 @@ class BatchCollector(Collector):
             GaugeMetricFamily("sessile_batches", "Batches that are not over, by status", labels=["status"]),
             {status.value: counts.unfinished.get(status, 0) for status in BatchStatus if not status.is_over},
         )
+        yield GaugeMetricFamily(
+            "sessile_batches_stalled", "Tenants whose batches stand still because of an error", value=counts.stalled
+        )
         yield labelled(
             CounterMetricFamily("sessile_batches_ended", "Batches that are over, by how they ended", labels=["status"]),
             {status.value: counts.ended.get(status, 0) for status in BatchStatus if status.is_over},

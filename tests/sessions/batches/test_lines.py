@@ -22,7 +22,7 @@ def request(custom_id: str = "a", **fields: Any) -> bytes:
 def checked(tmp_path: Path, content: bytes, max_lines: int = 1000) -> tuple[int, list[tuple[int | None, str]]]:
     path = tmp_path / "input.jsonl"
     path.write_bytes(content)
-    count, problems = BatchInput(path, URL, 500).check(max_lines)
+    count, problems = BatchInput(path, len(content), URL, 500).check(max_lines)
     return count, [(problem.line, problem.code) for problem in problems]
 
 
@@ -71,7 +71,7 @@ def test_all_lines_but_those_that_have_ended(
         at += blank.count(b"\n") + 1
         numbers.append(at)
     done = data.draw(st.sets(st.sampled_from(numbers))) if numbers else set()
-    found = list(BatchInput(path, URL, 500).lines(done))
+    found = list(BatchInput(path, path.stat().st_size, URL, 500).lines(done))
     expected = [(n, name, b'{"x": 1}') for n, name in zip(numbers, ids, strict=True) if n not in done]
     assert [(line.number, line.custom_id, line.body) for line in found] == expected
 

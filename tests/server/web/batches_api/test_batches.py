@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
+from asked_batches import CHAT, asking, batch_metrics, begun, ended, lines_of
 from starlette.requests import Request
 from web_bench import WebBench
 
@@ -22,7 +22,6 @@ from sessile.sessions.batches import worker
 from sessile.sessions.batches.config import BatchesConfig
 from sessile.sessions.errors import CapacityError, EngineError
 
-CHAT = "/v1/chat/completions"
 LIMITS = BatchesConfig(concurrency=3, max_lines=20, max_unfinished=2, max_file_bytes=30_000, max_files=9)
 
 
@@ -38,36 +37,6 @@ async def web(tmp_path: Path) -> AsyncIterator[WebBench]:
 async def sdk(http: httpx.AsyncClient) -> openai.AsyncOpenAI:
     """OpenAI's own client."""
     return openai.AsyncOpenAI(api_key="any", base_url="http://sessile/v1", http_client=http, max_retries=0)
-
-
-def asking(*texts: str, url: str = CHAT, **fields: Any) -> bytes:
-    lines = []
-    for index, text in enumerate(texts):
-        said = {"messages": [{"role": "user", "content": text}]} if url == CHAT else {"prompt": text}
-        said = {"input": text} if url == "/v1/responses" else said
-        body = {"model": "m", **said, **fields}
-        lines.append(json.dumps({"custom_id": f"line-{index}", "method": "POST", "url": url, "body": body}))
-    return "\n".join(lines).encode()
-
-
-async def begun(sdk: openai.AsyncOpenAI, content: bytes, endpoint: Any = CHAT, **fields: Any) -> Any:
-    file = await sdk.files.create(file=("in.jsonl", content), purpose="batch")
-    fields = {"completion_window": "24h"} | fields
-    return await sdk.batches.create(input_file_id=file.id, endpoint=endpoint, **fields)
-
-
-async def ended(sdk: openai.AsyncOpenAI, batch_id: str) -> Any:
-    while True:
-        batch = await sdk.batches.retrieve(batch_id)
-        if batch.status in ("completed", "failed", "expired", "cancelled"):
-            return batch
-        await asyncio.sleep(0.005)
-
-
-async def lines_of(sdk: openai.AsyncOpenAI, file_id: str | None) -> list[dict[str, Any]]:
-    if file_id is None:
-        return []
-    return [json.loads(line) for line in (await sdk.files.content(file_id)).text.splitlines()]
 
 
 @pytest.mark.parametrize("url", [CHAT, "/v1/completions", "/v1/responses"])
@@ -194,16 +163,6 @@ async def test_metrics_tell_how_far_batches_are(
         "batch_lines_ended_total failed": 1,
         "batch_lines_ended_total succeeded": 5,
         "batch_line_retries_total": 1,
-    }
-
-
-async def batch_metrics(http: httpx.AsyncClient) -> dict[str, float]:
-    families = text_string_to_metric_families((await http.get("/metrics")).text)
-    return {
-        " ".join([sample.name.removeprefix("sessile_"), *sample.labels.values()]): sample.value
-        for family in families
-        if family.name.startswith("sessile_batch")
-        for sample in family.samples
     }
 
 
