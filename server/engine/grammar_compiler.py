@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeAlias
 
 from ...sessions.errors import RequestError
+from ..text.schema_errors import readable
 from .grammar import Grammar
 from .grammar_matcher import GrammarMatcher
 
@@ -59,7 +60,7 @@ class GrammarCompiler:
             self._tokenizer = self._vocabulary()
         matcher = llguidance.LLMatcher(self._tokenizer, guidance_text(grammar), log_level=0, limits=parser_limits())
         if matcher.is_error():
-            raise RequestError(f"the grammar cannot be used: {matcher.get_error()}", field="grammar")
+            raise RequestError(f"the grammar cannot be used: {readable(matcher.get_error())}", field="grammar")
         return matcher
 
 

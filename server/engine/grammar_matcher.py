@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from ..text.schema_errors import readable
+
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
@@ -36,7 +38,7 @@ class GrammarMatcher:
     @property
     def error(self) -> str:
         """Why the grammar cannot be followed further; empty: it can."""
-        return self._matcher.get_error() if self._matcher.is_error() else ""
+        return readable(self._matcher.get_error()) if self._matcher.is_error() else ""
 
     @property
     def forced(self) -> int | None:

@@ -19,10 +19,21 @@ from ..engine.grammar import Grammar, GrammarKind
 from .grammar_config import oversize
 from .grammar_frames import CheckSetup, Verdict, frame, read_frame
 from .guidance import guidance_text, guidance_tokenizer, parser_limits
-from .schema_errors import explain, first_line
+from .schema_errors import explain, first_line, readable
 
 STACK_BYTES = 4 * 2**20  # the engine compiles on a larger one: what fits here fits there
 _MEMORY_BYTES = 4 * 2**30  # of addresses
+_MOST_FORCED_BYTES = 256 * 2**10  # the engine works a forced text out in one go; in a turn, more would be a stall
+
+
+class _LongestTokens:
+    """Forced text in tokens. Any cut of it will do here; none at all, and a grammar that leaves one way to go on would
+    seem to leave none."""
+
+    tokenizer: llguidance.LLTokenizer | None = None
+
+    def __call__(self, text: str) -> list[int]:
+        return [] if self.tokenizer is None else self.tokenizer.greedy_tokenize(text)
 
 
 class GrammarCheck:
@@ -30,7 +41,8 @@ class GrammarCheck:
 
     def __init__(self, setup: CheckSetup) -> None:
         self._config = setup.config
-        self._tokenizer = guidance_tokenizer(setup.vocabulary, _no_tokens)
+        longest = _LongestTokens()
+        self._tokenizer = longest.tokenizer = guidance_tokenizer(setup.vocabulary, longest)
 
     def check(self, grammar: Grammar) -> Verdict:
         """Compile ``grammar`` and take the first step with it."""
@@ -53,18 +65,10 @@ class GrammarCheck:
         if not matcher.is_error():
             matcher.compute_bitmask()
         if matcher.is_error():
-            return _readable(matcher.get_error())
+            return readable(matcher.get_error())
+        if len(matcher.compute_ff_bytes()) > _MOST_FORCED_BYTES:
+            return f"its only beginning has more than {_MOST_FORCED_BYTES} bytes"
         return "no text satisfies it" if matcher.is_stopped() and not matcher.is_accepting() else ""
-
-
-def _readable(message: str) -> str:
-    message = message.replace("<non-verbose/>", "").partition("\n  while processing")[0].strip()
-    return "no text satisfies it" if message.startswith("NoExtension") else message
-
-
-def _no_tokens(_: str) -> list[int]:
-    """Forced text is not tokenised while compiling."""
-    return []
 
 
 def serve(requests: IO[bytes], answers: IO[bytes]) -> None:

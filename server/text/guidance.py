@@ -84,7 +84,8 @@ def _lark_choice(text: str) -> str:
         raise RequestError(f"the choices are not JSON: {error}") from error
     if not isinstance(choices, list) or not choices or not all(isinstance(choice, str) for choice in choices):
         raise RequestError("a choice is one of several strings", remedy="send a list of one string or more")
-    return "start: " + " | ".join(json.dumps(choice) for choice in choices)
+    # One terminal: as alternatives of a rule, more than 2,000 would not fit a row of the parser.
+    return "start: CHOICE\nCHOICE: " + " | ".join(json.dumps(choice) for choice in choices)
 
 
 def _lark_of_gbnf(text: str) -> str:

@@ -104,3 +104,9 @@ def first_line(message: str) -> str:
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     last = next((line for line in lines if line.startswith("error: ")), None)
     return last.removeprefix("error: ") if last else (lines or [message])[0]
+
+
+def readable(message: str) -> str:
+    """The compiler's words without what they say of its own inside."""
+    message = message.replace("<non-verbose/>", "").partition("\n  while processing")[0].strip()
+    return "no text satisfies it" if message.startswith("NoExtension") else message

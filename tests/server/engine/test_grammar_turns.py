@@ -54,6 +54,8 @@ def test_an_answer_is_what_the_schema_says_and_ends_with_it() -> None:
     [
         (Grammar(GrammarKind.REGEX, r"[a-c]{3}-\d{2,4}"), r"[a-c]{3}-\d{2,4}"),
         (Grammar(GrammarKind.CHOICE, '["yes", "no", "not \\"really\\""]'), r'yes|no|not "really"'),
+        (Grammar(GrammarKind.CHOICE, json.dumps([f"choice {number}" for number in range(3000)])), r"choice \d{1,4}"),
+        (Grammar(GrammarKind.CHOICE, '["yes"]'), "yes"),
         (Grammar(GrammarKind.LARK, 'start: "<" word ">"\nword: /[a-z]{2,5}/'), r"<[a-z]{2,5}>"),
         (Grammar(GrammarKind.GBNF, 'root ::= "x" ("1" | "22")'), r"x(1|22)"),
     ],
@@ -200,6 +202,7 @@ def test_a_grammar_that_fails_on_its_way_ends_its_turn_alone() -> None:
     bench.run()
     assert bench.last["worse"].finish_reason is FinishReason.FAILED
     assert "grammar" in bench.last["worse"].error
+    assert "verbose" not in bench.last["worse"].error, "the compiler's own marks"
     jsonschema.validate(json.loads(bench.text("good")), POINT)
 
 

@@ -45,12 +45,31 @@ def nested(depth: int) -> dict[str, Any]:
         Grammar(GrammarKind.JSON_OBJECT),
         Grammar(GrammarKind.REGEX, r"\d{4}-\d{2}"),
         Grammar(GrammarKind.CHOICE, '["yes", "a \\"quoted\\" no", "é\\n"]'),
+        Grammar(GrammarKind.CHOICE, json.dumps([f"choice {i}" for i in range(3000)])),
         Grammar(GrammarKind.LARK, 'start: <|im_start|> "a"+'),
         Grammar(GrammarKind.GBNF, 'root ::= "a" | "b" [0-9]+'),
     ],
     ids=lambda grammar: str(grammar.kind),
 )
 async def test_these_can_be_used(checker: GrammarChecker, grammar: Grammar) -> None:
+    await checker.check(grammar, VOCAB)
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        schema({"const": "é🐘"}),
+        schema({"type": "integer", "minimum": 10**18, "maximum": 10**18 + 5}),
+        schema({"properties": {"a": {"const": 1}}, "required": ["a"], "x-guidance": {"whitespace_flexible": False}}),
+        Grammar(GrammarKind.CHOICE, '["yes"]'),
+        Grammar(GrammarKind.CHOICE, '["yes", "yes"]'),
+        Grammar(GrammarKind.REGEX, "^yes$"),
+        Grammar(GrammarKind.LARK, 'start: <|im_start|> "a"'),
+        Grammar(GrammarKind.GBNF, 'root ::= "yes"'),
+    ],
+    ids=lambda grammar: f"{grammar.kind} {grammar.text[:20]}",
+)
+async def test_a_grammar_may_leave_one_way_to_go_on(checker: GrammarChecker, grammar: Grammar) -> None:
     await checker.check(grammar, VOCAB)
 
 
