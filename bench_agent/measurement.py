@@ -83,7 +83,7 @@ async def measure(
             found_lag = await lag.stop()
             usage = None if server is None else server.stop()
     client = ClientOverhead(lag=found_lag)
-    added = await _added(plan) if outcome.ended is Ended.DONE else None
+    added = await _added(plan, target.driver.wire) if outcome.ended is Ended.DONE else None
     if added is not None:
         client = ClientOverhead(lag=found_lag, null_server_p50_s=added.ttft_p50_s, null_server_p99_s=added.ttft_p99_s)
     record = _record(plan, target, outcome, usage, client, prefill, busy)
@@ -91,12 +91,12 @@ async def measure(
     return record
 
 
-async def _added(plan: Measurement) -> Overhead | None:
+async def _added(plan: Measurement, wire: str) -> Overhead | None:
     """What the harness adds with as many sessions; None when that cannot be measured: the run's record matters more."""
     if not plan.null_seconds:
         return None
     try:
-        return await measure_overhead(min(plan.load.concurrency, 256), plan.null_seconds)
+        return await measure_overhead(min(plan.load.concurrency, 256), plan.null_seconds, wire=wire)
     except TargetError as error:
         logger.warning("the harness itself was not measured: %s", error)
         return None

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 
 from rich.console import Console
 
-from .. import event_loop
 from ..load.overhead import TPOT_S, TTFT_S, measure_overhead
+
+_WIRES = {"http": "HTTP", "grpc": "gRPC"}
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """All flags of the command."""
+    parser.add_argument("--wire", choices=("http", "grpc"), default="http", help="the protocol (http)")
     parser.add_argument("--sessions", type=int, default=64, metavar="N", help="sessions at a time")
     parser.add_argument("--seconds", type=float, default=10.0, metavar="S")
 
 
 def execute(given: argparse.Namespace) -> int:
     """Raises BenchError."""
-    found = event_loop.run(measure_overhead(given.sessions, given.seconds))
-    Console().print(
-        f"{found.sessions} sessions of a null server ({TTFT_S * 1000:.0f} ms to the first piece, "
-        f"{TPOT_S * 1000:.0f} ms between pieces): {found.turns} turns, {found.pieces_per_s:,.0f} pieces a second\n"
+    found = asyncio.run(measure_overhead(given.sessions, given.seconds, wire=given.wire))
+    Console(soft_wrap=True).print(
+        f"{found.sessions} sessions of a null server by {_WIRES[found.wire]} "
+        f"({TTFT_S * 1000:.0f} ms to the first piece, {TPOT_S * 1000:.0f} ms between pieces): "
+        f"{found.turns} turns, {found.pieces_per_s:,.0f} pieces a second\n"
         f"late by, first pieces: p50 {found.ttft_p50_s * 1000:.2f} ms, p99 {found.ttft_p99_s * 1000:.2f} ms "
         f"(request's way included)\n"
         f"late by, all pieces:   p50 {found.piece_p50_s * 1000:.2f} ms, p99 {found.piece_p99_s * 1000:.2f} ms"

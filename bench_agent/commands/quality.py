@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import secrets
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -12,7 +13,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from .. import event_loop
 from ..driver.ask import Conversation
 from ..driver.openai_http import OpenAiDriver
 from ..errors import BenchError, TargetError
@@ -50,7 +50,7 @@ def execute(given: argparse.Namespace) -> int:
     workload, _ = load_workload(given)
     folder = result_folder(given, given.label or "quality")
     text = given.perplexity.read_text() if given.perplexity is not None else None
-    record = event_loop.run(_check(given, workload, folder, text))
+    record = asyncio.run(_check(given, workload, folder, text))
     console = Console()
     print_quality(record, console)
     console.print(f"result: {write_quality(record, folder)}")

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from .. import event_loop
 from ..errors import BenchError
 from ..load.overhead import Overhead, measure_overhead
 from ..load.shape import LoadShape
@@ -78,7 +77,7 @@ def execute(given: argparse.Namespace) -> int:
     limits = None if given.limits == "none" else model_limits(given.limits)
     with tempfile.TemporaryDirectory(prefix="bench-agent-") as scratch:
         run = _ReportRun(given, records, Path(scratch), limits, began)
-        event_loop.run(run.run())
+        asyncio.run(run.run())
     if not run.compared:
         raise BenchError("nothing was measured in time", remedy="give it more: --budget SECONDS")
     write_comparison(run.compared, run.folders, given.out)
@@ -91,7 +90,7 @@ def execute(given: argparse.Namespace) -> int:
         points=tuple(run.points),
         knee=knee,
         agreement=run.agreement,
-        overhead=run.overhead,
+        overhead=tuple(run.overhead),
         left_out=tuple(run.left_out),
     )
     Console().print(f"report: {write_standard_report(report, given.out)}")
@@ -112,14 +111,15 @@ class _ReportRun:
     swept: list[RunRecord] = field(default_factory=list)
     points: list[str] = field(default_factory=list)
     agreement: Agreement | None = None
-    overhead: Overhead | None = None
+    overhead: list[Overhead] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
         """All steps. The server runs for the first ones only, so that it does not disturb the peer."""
         async with stop_on_signal() as self._stop:
-            await self._step("the harness", self._own_overhead)
+            for wire in ("http", "grpc"):
+                await self._step(f"the harness by {wire}", lambda wire=wire: self._own_overhead(wire))  # type: ignore[misc]
             request = self._request(self.given.serve_flags, self.given.model, None)
             launcher = launcher_named("sessile")
             server = ServerProcess(launcher.plan(request))
@@ -193,8 +193,8 @@ class _ReportRun:
             again = await answer_again(answered, cold_conversations(target, secrets.token_hex(4)))
         self.agreement = agreement(answered, again)
 
-    async def _own_overhead(self) -> None:
-        self.overhead = await measure_overhead(64, 5.0)
+    async def _own_overhead(self, wire: str) -> None:
+        self.overhead.append(await measure_overhead(64, 5.0, wire=wire))
 
     def _workload(self, sessions: int, seed: int) -> tuple[Workload, Adjustments]:
         changes = Adjustments(max_turns=self.given.max_turns, seed=seed)

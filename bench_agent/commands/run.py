@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 
 from rich.console import Console
 
-from .. import event_loop
 from ..report.table import print_table
 from .measuring import measure_target, plan_of, result_folder
 from .options import (
@@ -34,7 +34,7 @@ def execute(given: argparse.Namespace) -> int:
     label = given.label or given.serve or given.target or "run"
     folder = result_folder(given, label)
     plan = plan_of(given, workload, changes, load_shape(given), label)
-    record = event_loop.run(measure_target(target_spec(given), plan, folder))
+    record = asyncio.run(measure_target(target_spec(given), plan, folder))
     console = Console()
     print_table([record], console)
     if not record.complete:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 from rich.console import Console
 
-from .. import event_loop
 from ..errors import BenchError
 from ..load.shape import LoadShape
 from ..measurement import Measurement
@@ -49,7 +49,7 @@ def execute(given: argparse.Namespace) -> int:
     for value in values:
         point = folder / f"{name.lstrip('-')}-{value}"
         point.mkdir(exist_ok=True)
-        records.append(event_loop.run(measure_target(*point_at(name, value, spec, plan), point)))
+        records.append(asyncio.run(measure_target(*point_at(name, value, spec, plan), point)))
         if not records[-1].complete:
             break
     _tell(name, values[: len(records)], records, folder)

@@ -46,9 +46,9 @@ class Observation:
     finish_reason: str | None = None
     retries: int = 0
 
-    def arrived(self, text: str, tokens: int = 1) -> None:
-        """A piece of the answer is here."""
-        self.arrivals.append((self.clock(), tokens))
+    def arrived(self, text: str, tokens: int = 1, *, at: float | None = None) -> None:
+        """A piece of the answer is here, and came in ``at`` (None: now)."""
+        self.arrivals.append((self.clock() if at is None else at, tokens))
         self.pieces.append(text)
 
     @property

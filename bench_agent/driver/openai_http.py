@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 import aiohttp
 import msgspec
+from aiohttp.connector import Connection
 
+from ..arrival_stamps import StampedSocket, StampedSockets
 from ..traces.writers import openai
 from ..workload.plan import ToolCall
 from .ask import Ask, Conversation, ServerBusy, ServerUnreachable, TurnRefused
@@ -43,9 +46,11 @@ class OpenAiDriver:
         self._model = model
         self._extra = dict(extra or {})
         self._session_header = session_header
+        self._sockets = StampedSockets()
         self._http = aiohttp.ClientSession(
             timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=10),
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60, socket_factory=self._sockets.connecting),
+            response_class=_Response,
             headers={"content-type": "application/json", **(headers or {})},
             read_bufsize=2**20,
         )
@@ -83,12 +88,16 @@ class OpenAiDriver:
         """One request, with ``more`` in its body. Raises TurnRefused, ServerBusy or ServerUnreachable."""
         path = "/v1/completions" if ask.text is not None else "/v1/chat/completions"
         body = _encode({**self.body(ask), **more})
-        seen.started = seen.started or seen.clock()
+        tried, seen.started = bool(seen.started), seen.started or seen.clock()
         try:
             async with self._http.post(self.url + path, data=body, headers=headers) as response:
+                assert isinstance(response, _Response)
+                socket = self._sockets.under(response.transport)
+                if socket is not None and not tried:
+                    seen.started = _started(seen, socket)
                 if response.status != 200:
                     await _refuse(response)
-                await _read(response, seen)
+                await _read(response, seen, socket)
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             raise ServerUnreachable(f"{self.url}: {error or type(error).__name__}") from error
         finally:
@@ -149,23 +158,41 @@ def _seconds(text: str | None) -> float:
         return 1.0
 
 
-async def _read(response: aiohttp.ClientResponse, seen: Observation) -> None:
+class _Response(aiohttp.ClientResponse):
+    """Knows its transport to the end: aiohttp forgets it as soon as the whole answer was read from the socket."""
+
+    transport: asyncio.Transport | None = None
+
+    async def start(self, connection: Connection) -> aiohttp.ClientResponse:
+        self.transport = connection.transport
+        return await super().start(connection)
+
+
+def _started(seen: Observation, socket: StampedSocket) -> float:
+    """When the turn's request began to go out. A connection that was opened for the turn belongs to the turn."""
+    now = seen.clock()
+    opened_for_it = now - socket.age_s() >= seen.started
+    return seen.started if opened_for_it else max(seen.started, now - socket.sent_s_ago())
+
+
+async def _read(response: aiohttp.ClientResponse, seen: Observation, socket: StampedSocket | None) -> None:
     events = EventReader()
     calls: dict[int, CallPiece] = {}
     async for raw in response.content.iter_any():
+        at = seen.clock() - (0.0 if socket is None else socket.waited_s())
         try:
             chunks = events.feed(raw)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise TurnRefused(f"an event that is not JSON: {error}") from error
         for chunk in chunks:
-            _take(chunk, seen, calls)
+            _take(chunk, seen, calls, at)
     seen.tool_calls = [
         ToolCall(call.id or "", (call.function and call.function.name) or "", _arguments(call))
         for call in calls.values()
     ]
 
 
-def _take(chunk: Chunk, seen: Observation, calls: dict[int, CallPiece]) -> None:
+def _take(chunk: Chunk, seen: Observation, calls: dict[int, CallPiece], at: float) -> None:
     if chunk.error is not None:
         raise TurnRefused(f"the server ended the turn: {str(chunk.error)[:500]}")
     for choice in chunk.choices:
@@ -173,7 +200,7 @@ def _take(chunk: Chunk, seen: Observation, calls: dict[int, CallPiece]) -> None:
         text = choice.text if delta is None else delta.content
         pieces = (delta.tool_calls or []) if delta is not None else []
         if text or pieces or (delta is not None and delta.reasoning_content):
-            seen.arrived(text or "")
+            seen.arrived(text or "", at=at)
         for piece in pieces:
             _join(calls, piece)
         if choice.logprobs:

@@ -12,6 +12,7 @@ from ..driver.ask import Ask, Conversation, Driver
 from ..driver.dialects import dialect_named
 from ..driver.observation import Observation
 from ..driver.openai_http import OpenAiDriver
+from ..driver.session_grpc import SessionDriver
 from ..errors import TargetError
 from ..workload.distributions import Distribution, Shape, fixed
 from ..workload.synthetic import AgentShape, synthetic_workload
@@ -22,13 +23,14 @@ TTFT_S, TPOT_S = 0.05, 0.02
 
 
 class Overhead(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds by which the harness's stamps were late.
+    """Seconds by which the harness's stamps were late on one ``wire``, "http" or "grpc".
 
-    ``ttft``: from the turn's start until the server had read the request, and from the first piece's sending to its
-    stamp; ``piece``: from a piece's sending to its stamp. Both hold the loopback connection and the null server's own
-    work too. A session's first turn, which opens its connection, is not counted.
+    ``ttft``: from the turn's start until the server had the request, and from the first piece's sending to its stamp;
+    ``piece``: from a piece's sending to its stamp. Both hold the loopback connection too, by gRPC also what gRPC and
+    the null server do on its side. A session's first turn, which opens its connection, is not counted.
     """
 
+    wire: str
     sessions: int
     turns: int
     pieces: int
@@ -39,13 +41,13 @@ class Overhead(msgspec.Struct, frozen=True, kw_only=True):
     piece_p99_s: float
 
 
-async def measure_overhead(sessions: int, seconds: float, *, seed: int = 0) -> Overhead:
-    """``sessions`` sessions at a time for ``seconds``.
+async def measure_overhead(sessions: int, seconds: float, *, wire: str = "http", seed: int = 0) -> Overhead:
+    """``sessions`` sessions at a time for ``seconds``, over a driver's ``wire``.
 
     Raises TargetError when the null server does not start, or no session gets to its second turn.
     """
     command = [sys.executable, "-m", "sessile.bench_agent.targets.null_server"]
-    command += ["--ttft", str(TTFT_S), "--tpot", str(TPOT_S)]
+    command += ["--wire", wire, "--ttft", str(TTFT_S), "--tpot", str(TPOT_S)]
     pipe = asyncio.subprocess.PIPE
     server = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
     assert server.stdout is not None
@@ -53,12 +55,18 @@ async def measure_overhead(sessions: int, seconds: float, *, seed: int = 0) -> O
         line = await server.stdout.readline()
         if not line.strip().isdigit():
             raise TargetError("the null server did not start")
-        return await _measure(f"http://127.0.0.1:{int(line)}", sessions, seconds, seed)
+        return await _measure(_driver(wire, f"127.0.0.1:{int(line)}"), sessions, seconds, seed)
     finally:
         await server.communicate(b"")  # closes its input, which ends it, and reads what it says until then
 
 
-async def _measure(url: str, sessions: int, seconds: float, seed: int) -> Overhead:
+def _driver(wire: str, address: str) -> Driver:
+    if wire == "grpc":
+        return SessionDriver(address)
+    return OpenAiDriver(f"http://{address}", model=None, dialect=dialect_named("openai"))
+
+
+async def _measure(driver: Driver, sessions: int, seconds: float, seed: int) -> Overhead:
     shape = AgentShape(
         system_tokens=1000,
         turns=fixed(6),
@@ -67,7 +75,7 @@ async def _measure(url: str, sessions: int, seconds: float, seed: int) -> Overhe
         gap_s=Distribution(Shape.UNIFORM, 0.0, 0.4),
     )
     workload = synthetic_workload("null", shape, sessions=sessions, seed=seed)
-    listener = _Listener(OpenAiDriver(url, model=None, dialect=dialect_named("openai")))
+    listener = _Listener(driver)
     try:
         load = LoadShape(concurrency=sessions, duration_s=seconds + 1.0, ramp_s=1.0, seed=seed)
         outcome = await LoadRunner(workload, listener, load).run()
@@ -78,6 +86,7 @@ async def _measure(url: str, sessions: int, seconds: float, seed: int) -> Overhe
     ttft = np.percentile(listener.first_late, [50, 99])
     piece = np.percentile(listener.late, [50, 99])
     return Overhead(
+        wire=listener.wire,
         sessions=sessions,
         turns=len(listener.first_late),
         pieces=len(listener.late),

@@ -15,6 +15,7 @@ from .record import RunRecord
 from .table import markdown_table
 from .wording import milliseconds, rate, share
 
+_WIRES = {"http": "HTTP", "grpc": "gRPC"}
 _HEAD = """# Measured
 
 Made by `make bench` ({date}); by hand nothing is changed here. How to read and repeat it:
@@ -33,7 +34,7 @@ class StandardReport:
     points: tuple[str, ...]
     knee: int | None
     agreement: Agreement | None
-    overhead: Overhead | None
+    overhead: tuple[Overhead, ...]
     left_out: tuple[str, ...]
 
 
@@ -57,8 +58,8 @@ def write_standard_report(report: StandardReport, folder: Path) -> Path:
         parts += ["## More sessions at a time\n", _sweep_table(report), _picture(folder, "knee")]
     if report.agreement is not None:
         parts += ["## The same answers\n", _agreement(report.agreement)]
-    if report.overhead is not None:
-        parts += ["## What the harness adds\n", _overhead(report.overhead)]
+    if report.overhead:
+        parts += ["## What the harness adds\n", *map(_overhead, report.overhead)]
     parts += ["## Where it comes from\n", _facts(report)]
     path = folder / "README.md"
     path.write_text("\n".join(part for part in parts if part))
@@ -97,9 +98,9 @@ def _agreement(found: Agreement) -> str:
 
 def _overhead(found: Overhead) -> str:
     return (
-        f"Against a server of known times, {found.sessions} sessions at a time, {found.pieces_per_s:,.0f} pieces a "
-        f"second: the first piece late by {found.ttft_p50_s * 1000:.2f} ms (p50) and {found.ttft_p99_s * 1000:.2f} ms "
-        f"(p99), the request's way included; "
+        f"By {_WIRES[found.wire]}, against a server of known times, {found.sessions} sessions at a time, "
+        f"{found.pieces_per_s:,.0f} pieces a second: the first piece late by {found.ttft_p50_s * 1000:.2f} ms (p50) "
+        f"and {found.ttft_p99_s * 1000:.2f} ms (p99), the request's way included; "
         f"any piece by {found.piece_p50_s * 1000:.2f} ms and {found.piece_p99_s * 1000:.2f} ms.\n"
     )
 

@@ -194,9 +194,10 @@ def test_errors_are_told_in_a_sentence(
     assert said in capsys.readouterr().err
 
 
-def test_overhead(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["overhead", "--sessions", "2", "--seconds", "2.5"]) == 0
-    assert "2 sessions of a null server" in capsys.readouterr().out
+@pytest.mark.parametrize(("wire", "name"), [("http", "HTTP"), ("grpc", "gRPC")])
+def test_overhead(wire: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["overhead", "--wire", wire, "--sessions", "2", "--seconds", "2.5"]) == 0
+    assert f"2 sessions of a null server by {name}" in capsys.readouterr().out
 
 
 def test_a_servers_flag_is_swept_by_starting_it_with_each_value() -> None:

@@ -179,13 +179,14 @@ def test_the_standard_report_tells_what_was_left_out(tmp_path: Path) -> None:
         mean_logprob_difference=0.0, largest_logprob_difference=0.0, first_differences=(),
     )  # fmt: skip
     overhead = Overhead(
+        wire="grpc",
         sessions=64, turns=100, pieces=4800, pieces_per_s=2000.0, ttft_p50_s=0.001, ttft_p99_s=0.002,
         piece_p50_s=0.0002, piece_p99_s=0.001,
     )  # fmt: skip
     report = StandardReport(
         compared=(record("gRPC"), record("HTTP", 1.1)), swept=(record("1"), record("2", 0.6)), points=("1", "2"),
         knee=1,
-        agreement=found, overhead=overhead, left_out=("8 sessions",),
+        agreement=found, overhead=(overhead,), left_out=("8 sessions",),
     )  # fmt: skip
     plot_knee("sessions at a time", report.points, report.swept, tmp_path)
     text = write_standard_report(report, tmp_path).read_text()

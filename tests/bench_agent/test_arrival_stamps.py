@@ -1,0 +1,131 @@
+"""Stamps of sockets: late neither when the program is busy, nor when it was kept off its core."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from sessile.bench_agent.arrival_stamps import StampedSocket, StampedSockets
+from sessile.bench_agent.driver.ask import Ask, Sampling
+from sessile.bench_agent.driver.dialects import dialect_named
+from sessile.bench_agent.driver.observation import Observation
+from sessile.bench_agent.driver.openai_http import OpenAiDriver
+
+BUSY_S = 0.03
+TOKENS = 40
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel tells stamps on Linux only")
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, StampedSocket]]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        sender = socket.create_connection(server.getsockname())
+        with sender, StampedSocket(fileno=server.accept()[0].detach()) as receiver:
+            yield sender, receiver
+
+
+@linux
+@pytest.mark.parametrize("into_a_buffer", [False, True])
+def test_what_was_read_late_came_in_before(pair: tuple[socket.socket, StampedSocket], into_a_buffer: bool) -> None:
+    sender, receiver = pair
+    before = time.perf_counter()
+    sender.sendall(b"now")
+    sent = time.perf_counter()
+    keep_busy(BUSY_S)
+    if into_a_buffer:
+        room = bytearray(8)
+        assert receiver.recv_into(room) == 3 and room[:3] == b"now"
+    else:
+        assert receiver.recv(8) == b"now"
+    came_in = time.perf_counter() - receiver.waited_s()
+    assert before - 0.001 <= came_in <= sent + 0.001  # the two clocks are read one after the other
+
+
+def test_nothing_is_known_before_something_was_read(pair: tuple[socket.socket, StampedSocket]) -> None:
+    assert pair[1].waited_s() == 0.0
+
+
+def test_a_request_begins_with_the_first_bytes_sent_after_the_last_were_read(
+    pair: tuple[socket.socket, StampedSocket],
+) -> None:
+    other, stamped = pair
+    for _ in range(2):
+        before = time.perf_counter()
+        stamped.send(b"head")
+        sent = time.perf_counter()
+        keep_busy(0.002)
+        stamped.sendmsg([b"bo", b"dy"])
+        assert before - 0.001 <= time.perf_counter() - stamped.sent_s_ago() <= sent + 0.001
+        other.sendall(b"answer")
+        assert stamped.recv(16) == b"answer"
+        assert time.perf_counter() - stamped.sent_s_ago() <= sent + 0.001
+    assert stamped.age_s() >= 0.004
+
+
+async def test_a_transports_socket_is_found_while_it_is_open() -> None:
+    sockets = StampedSockets()
+    found: list[StampedSocket | None] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        found.append(sockets.under(writer.transport))
+        writer.write(await reader.read(10))
+        writer.close()
+
+    listener = sockets.listening("127.0.0.1")
+    address = listener.getsockname()
+    async with await asyncio.start_server(serve, sock=listener):
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"ping")
+        assert await reader.read() == b"ping"
+        assert sockets.under(writer.transport) is None  # another program's
+        writer.close()
+        await writer.wait_closed()
+    assert isinstance(found[0], StampedSocket)
+    assert sockets.under(None) is None
+
+
+@linux
+async def test_a_busy_harness_stamps_pieces_no_later() -> None:
+    """The event loop is held for 30 ms out of 31: by the time of reading, a piece would be late by 15 ms."""
+    command = [sys.executable, "-m", "sessile.bench_agent.targets.null_server", "--ttft", "0.05", "--tpot", "0.02"]
+    pipe = asyncio.subprocess.PIPE
+    server = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
+    assert server.stdout is not None
+    driver = OpenAiDriver(
+        f"http://127.0.0.1:{int(await server.stdout.readline())}", model=None, dialect=dialect_named("openai")
+    )
+    busy = asyncio.create_task(hold_the_loop())
+    try:
+        conversation = driver.conversation("s")
+        for index in range(2):
+            seen = Observation()
+            await conversation.turn(Ask(index=index, text="hi", sampling=Sampling(max_tokens=TOKENS)), seen)
+    finally:
+        busy.cancel()
+        await driver.close()
+        await server.communicate(b"")
+    received, first = (float(stamp) for stamp in seen.pieces[0].split(","))
+    late = sorted(at - float(sent) for (at, _), sent in zip(seen.arrivals[1:], seen.pieces[1:], strict=True))
+    assert len(late) == TOKENS - 1
+    assert late[0] > -0.001 and late[len(late) // 2] < 0.005
+    assert received - seen.started < BUSY_S  # the second turn's request, on an open connection
+    assert seen.arrivals[0][0] - first < 0.05
+
+
+def keep_busy(seconds: float) -> None:
+    """As a computation would: nothing else runs in this program meanwhile."""
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
+
+
+async def hold_the_loop() -> None:
+    while True:
+        await asyncio.sleep(0.001)
+        keep_busy(BUSY_S)
