@@ -16,6 +16,7 @@ from pathlib import Path
 
 import uvicorn
 
+from ..sessions.background import keep_doing
 from ..sessions.batches.service import Batches
 from ..sessions.batches.store import BatchStore
 from ..sessions.copies.copies import DataCopies
@@ -122,12 +123,14 @@ async def start_front(
     )
     await stack.enter_async_context(serve_http(parts, listener, config, access.certificates))
     await batches.start(LineRunner(parts))
-    following = asyncio.create_task(observatory.kv_events.follow(engine.cache_events()))
+    following = asyncio.create_task(
+        keep_doing("events of the cache are not counted", partial(observatory.kv_events.follow, engine.cache_events))
+    )
     stack.push_async_callback(end, following)
     rpc = RpcServer(manager, access.gate, config.grpc, host=config.server.host, certificates=access.certificates)
     grpc_port = await rpc.start()
     stack.push_async_callback(rpc.stop, LAST_WORDS_S)
-    telling = asyncio.create_task(_tell_health(rpc, ready))
+    telling = asyncio.create_task(keep_doing("gRPC's health service is not told", partial(_tell_health, rpc, ready)))
     stack.push_async_callback(end, telling)
     return Front(manager, rpc, served, grpc_port, ready)
 
@@ -184,7 +187,9 @@ async def serve_http(
     watching = (
         None
         if certificates is None or context is None
-        else asyncio.ensure_future(CertificateWatch(certificates).run(context))
+        else asyncio.ensure_future(
+            keep_doing("certificates are not watched", partial(CertificateWatch(certificates).run, context))
+        )
     )
     try:
         yield

@@ -34,7 +34,8 @@ class CacheCalls:
     def __init__(self) -> None:
         self._ids = itertools.count()
         self._waiting: dict[int, asyncio.Future[CacheResponse]] = {}
-        self._listeners: set[asyncio.Queue[CacheEvents | EngineError]] = set()
+        self._listeners: set[asyncio.Queue[CacheEvents | None]] = set()  # None: the end
+        self._closed = False
 
     async def call(self, send: Callable[[CacheCall], None], request: CacheRequest, expected: type[Answer]) -> Answer:
         """Send ``request`` and wait for its answer.
@@ -62,15 +63,14 @@ class CacheCalls:
             future.set_result(answer.response)
 
     async def events(self) -> AsyncGenerator[CacheEvents, None]:
-        """What happens in the cache from now on. A listener that does not keep up loses the oldest, and is told how
-        many."""
-        queue: asyncio.Queue[CacheEvents | EngineError] = asyncio.Queue(MAX_UNREAD)
+        """What happens in the cache from now on, until ``close``. A listener that does not keep up loses the oldest,
+        and is told how many."""
+        if self._closed:
+            return
+        queue: asyncio.Queue[CacheEvents | None] = asyncio.Queue(MAX_UNREAD)
         self._listeners.add(queue)
         try:
-            while True:
-                events = await queue.get()
-                if isinstance(events, EngineError):
-                    raise events
+            while (events := await queue.get()) is not None:
                 yield events
         finally:
             self._listeners.discard(queue)
@@ -87,16 +87,17 @@ class CacheCalls:
                 future.set_exception(EngineError(error.message, remedy=error.remedy, retry_after_s=error.retry_after_s))
 
     def close(self, error: EngineError) -> None:
-        """There will be no other engine: listeners hear ``error``."""
+        """There will be no other engine: calls get ``error``, and there is nothing more to listen to."""
         self.fail(error)
+        self._closed = True
         for queue in self._listeners:
-            _put(queue, error)
+            _put(queue, None)
 
 
-def _put(queue: asyncio.Queue[CacheEvents | EngineError], item: CacheEvents | EngineError) -> None:
+def _put(queue: asyncio.Queue[CacheEvents | None], item: CacheEvents | None) -> None:
     """Add ``item`` to a bounded queue; the oldest makes room, and is counted in the next."""
     if queue.full():
         oldest = queue.get_nowait()
-        if isinstance(oldest, CacheEvents) and isinstance(item, CacheEvents):
+        if oldest is not None and item is not None:
             item = CacheEvents(events=item.events, num_lost=item.num_lost + oldest.num_lost + len(oldest.events))
     queue.put_nowait(item)

@@ -260,7 +260,7 @@ class EngineClient:
         return await self._ask(DescribeCache(most_nodes=most_nodes), CacheView)
 
     def cache_events(self) -> AsyncGenerator[CacheEvents, None]:
-        """What happens in the cache, from the first ``anext`` on, over restarts of the engine."""
+        """What happens in the cache, from the first ``anext`` on, over restarts of the engine; ends with ``close``."""
         return self._cache.events()
 
     async def _ask(self, request: CacheRequest, expected: type[Answer]) -> Answer:

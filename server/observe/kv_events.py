@@ -35,9 +35,9 @@ class KvEventLog:
         self.num_lost = 0
         self.latest: deque[SeenEvent] = deque(maxlen=MAX_EVENTS)
 
-    async def follow(self, events: AsyncGenerator[CacheEvents, None]) -> None:
+    async def follow(self, listen: Callable[[], AsyncGenerator[CacheEvents, None]]) -> None:
         """Count until the stream ends, and close it."""
-        async with aclosing(events):
+        async with aclosing(listen()) as events:
             async for batch in events:
                 self.num_lost += batch.num_lost
                 for event in batch.events:

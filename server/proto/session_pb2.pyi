@@ -2565,7 +2565,7 @@ class WatchResponse(_message.Message):
 
     @_builtins.property
     def lost(self) -> Global___EventsLost:
-        """Events were lost here: the watcher was too slow."""
+        """Events were lost here: the watcher was too slow, or the server itself did not hear of them."""
 
     @_builtins.property
     def started(self) -> Global___WatchStarted:
@@ -2694,13 +2694,13 @@ Global___KvMoved: _TypeAlias = KvMoved  # noqa: Y015
 
 @_typing.final
 class EventsLost(_message.Message):
-    """Events that a slow watcher missed."""
+    """Events that a watcher missed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     EVENTS_FIELD_NUMBER: _builtins.int
     events: _builtins.int
-    """How many."""
+    """How many, at least. 0: that is not known."""
     def __init__(
         self,
         *,

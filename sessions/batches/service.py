@@ -11,6 +11,7 @@ from typing import IO
 
 import msgspec
 
+from ..background import keep_doing
 from ..errors import RequestError, StoreError
 from ..ids import unguessable
 from ..store.threads import in_thread
@@ -55,7 +56,7 @@ class Batches:
         )
         for tenant in await self._store.tenants_with_work():
             self._worker.has_work(tenant)
-        self._pruning = asyncio.ensure_future(self._prune())
+        self._pruning = asyncio.ensure_future(keep_doing("old files and batches are not deleted", self._prune))
 
     async def aclose(self) -> None:
         """End what runs; it is run again after the next start."""

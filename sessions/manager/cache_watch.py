@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncGenerator
 
 from ...server.engine.cache_messages import CacheEvent, CacheEventKind
-from ..errors import SessileError
+from ..background import Sleep, keep_doing
 from .events import KvMoved, Movement, SessionEvent
 from .kv_requests import owner_of
 from .ports import EngineCache
 from .watchers import Watchers
-
-logger = logging.getLogger(__name__)
 
 _MOVEMENTS = {
     CacheEventKind.DEMOTED: Movement.DEMOTED,
@@ -25,11 +22,13 @@ _MOVEMENTS = {
 
 
 class CacheWatch:
-    """Listens to the engine from the first watcher to the last."""
+    """Listens to the engine from the first watcher to the last, over errors too: watchers are told that events are
+    missing, and listening begins anew."""
 
-    def __init__(self, engine: EngineCache, watchers: Watchers) -> None:
+    def __init__(self, engine: EngineCache, watchers: Watchers, sleep: Sleep = asyncio.sleep) -> None:
         self._engine = engine
         self._watchers = watchers
+        self._sleep = sleep
         self._listening: asyncio.Task[None] | None = None
 
     async def watch(self, tenant: str, session_id: str | None) -> AsyncGenerator[SessionEvent, None]:
@@ -38,7 +37,9 @@ class CacheWatch:
             try:
                 async for event in events:
                     if self._listening is None:
-                        self._listening = asyncio.get_running_loop().create_task(self._listen())
+                        self._listening = asyncio.get_running_loop().create_task(
+                            keep_doing("watchers do not hear of the cache", self._listen, self._sleep)
+                        )
                     yield event
             finally:
                 await events.aclose()
@@ -59,8 +60,9 @@ class CacheWatch:
                         self._watchers.lose(batch.num_lost)
                     for event in batch.events:
                         self._tell(event)
-        except SessileError as error:
-            logger.info("the cache tells nothing more: %s", error)
+        except Exception:
+            self._watchers.lose(0)
+            raise
 
     def _tell(self, event: CacheEvent) -> None:
         movement = _MOVEMENTS.get(event.kind)

@@ -52,7 +52,8 @@ class Missed(msgspec.Struct, frozen=True, kw_only=True, tag="miss"):
 
 
 class EventsLost(msgspec.Struct, frozen=True, kw_only=True, tag="lost"):
-    """So many events were not told: the watcher was too slow."""
+    """So many events, or more, were not told: the watcher was too slow. 0: how many is not known; the server could not
+    hear of them."""
 
     events: int
 

@@ -6,7 +6,9 @@ import asyncio
 import heapq
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 
+from ..background import keep_doing
 from ..errors import SessileError
 from .ports import SteadyClock
 
@@ -61,7 +63,9 @@ class IdleSessions:
 
     def start(self, every_s: float) -> None:
         """Attend every so many seconds from now on, until ``aclose``."""
-        self._running = asyncio.get_running_loop().create_task(self._run(every_s))
+        self._running = asyncio.get_running_loop().create_task(
+            keep_doing("idle sessions are not persisted", partial(self._run, every_s))
+        )
 
     async def aclose(self) -> None:
         """Attend no more."""

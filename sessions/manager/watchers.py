@@ -22,7 +22,7 @@ class _Watcher:
         self._tenant = tenant
         self._session_id = session_id
         self._unread: deque[SessionEvent] = deque()
-        self._lost = 0
+        self._lost: int | None = None  # events, 0 of an unknown number; None: none
         self._wake = asyncio.Event()
         self.ended = False
 
@@ -34,14 +34,14 @@ class _Watcher:
         if len(self._unread) >= MAX_UNREAD:
             self.lose(1)
             return
-        if self._lost:
+        if self._lost is not None:
             self._unread.append(SessionEvent(at=event.at, what=EventsLost(events=self._lost)))
-            self._lost = 0
+            self._lost = None
         self._unread.append(event)
         self._wake.set()
 
     def lose(self, events: int) -> None:
-        self._lost += events
+        self._lost = (self._lost or 0) + events
         self._wake.set()
 
     def end(self) -> None:
@@ -53,8 +53,8 @@ class _Watcher:
         while True:
             if self._unread:
                 return self._unread.popleft()
-            if self._lost:
-                lost, self._lost = self._lost, 0
+            if self._lost is not None:
+                lost, self._lost = self._lost, None
                 return SessionEvent(at=clock(), what=EventsLost(events=lost))
             if self.ended:
                 return None
@@ -95,7 +95,7 @@ class Watchers:
                 watcher.offer(event)
 
     def lose(self, events: int) -> None:
-        """Events were lost before it was known whom they concern: everyone is told."""
+        """Events, 0 of an unknown number, were lost before it was known whom they concern: everyone is told."""
         for watcher in self._watchers:
             watcher.lose(events)
 

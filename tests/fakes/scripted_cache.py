@@ -39,7 +39,7 @@ class ScriptedCache:
     def __init__(self) -> None:
         self.asked: list[CacheRequest] = []
         self._answers: dict[type, deque[CacheResponse | SessileError]] = {}
-        self._listeners: set[asyncio.Queue[CacheEvents]] = set()
+        self._listeners: set[asyncio.Queue[CacheEvents | Exception]] = set()
 
     def will_answer(self, request: type, answer: CacheResponse | SessileError) -> None:
         self._answers.setdefault(request, deque()).append(answer)
@@ -48,6 +48,11 @@ class ScriptedCache:
         """Let all listeners hear of ``events``."""
         for queue in self._listeners:
             queue.put_nowait(CacheEvents(events=list(events), num_lost=num_lost))
+
+    def stops_telling(self, error: Exception) -> None:
+        """Let all listeners run into ``error`` of their own."""
+        for queue in self._listeners:
+            queue.put_nowait(error)
 
     async def retain(self, path: RetainPath) -> RetainOutcome:
         path.retention.validate()
@@ -89,11 +94,14 @@ class ScriptedCache:
         return self._reply(path, ImportOutcome(tokens=tokens, tokens_by_tier={"disk": tokens}))
 
     async def cache_events(self) -> AsyncGenerator[CacheEvents, None]:
-        queue: asyncio.Queue[CacheEvents] = asyncio.Queue()
+        queue: asyncio.Queue[CacheEvents | Exception] = asyncio.Queue()
         self._listeners.add(queue)
         try:
             while True:
-                yield await queue.get()
+                told = await queue.get()
+                if isinstance(told, Exception):
+                    raise told
+                yield told
         finally:
             self._listeners.discard(queue)
 

@@ -219,7 +219,7 @@ async def test_the_end_of_a_sessions_kv_is_followed() -> None:
         for kind, tier in ((CacheEventKind.DEMOTED, "host"), (CacheEventKind.EVICTED, "device")):
             yield CacheEvents(events=[CacheEvent(kind=kind, tier=tier, tokens=16, owner="ses_1")], num_lost=1)
 
-    await observatory.kv_events.follow(stream())
+    await observatory.kv_events.follow(stream)
     line = observatory.timelines.lines.get("ses_1")
     assert line is not None and line.tier == "host"
     assert observatory.kv_events.tokens["demoted", "host"] == 16

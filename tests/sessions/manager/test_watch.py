@@ -10,8 +10,10 @@ import pytest
 from manager_bench import Bench
 
 from sessile.server.engine.cache_messages import CacheEvent, CacheEventKind
+from sessile.sessions.background import AGAIN_S
 from sessile.sessions.errors import CapacityError, Draining, EngineError, SessionNotFound
 from sessile.sessions.manager import SessionEvent, TurnFinished, WatchRequest
+from sessile.sessions.manager.cache_watch import CacheWatch
 from sessile.sessions.manager.events import (
     EventsLost,
     KvMoved,
@@ -94,6 +96,41 @@ async def test_what_the_cache_does_is_told_by_owner(bench: Bench) -> None:
     assert expired.movement is Movement.EXPIRED
     await events.aclose()
     assert not bench.engine._listeners  # nobody watches, nobody listens
+
+
+async def test_after_an_error_watchers_are_told_of_the_gap_and_hear_again(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    pauses: asyncio.Queue[float] = asyncio.Queue()
+    go_on = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        pauses.put_nowait(seconds)
+        await go_on.wait()
+
+    watchers = Watchers(clock=lambda: 1.0)
+    watch = CacheWatch(bench.engine, watchers, sleep)
+    events = watch.watch("", "ses_1")
+    await anext(events)
+    reading = asyncio.ensure_future(anext(events))
+    await wait_for_listener(bench)
+    bench.engine.stops_telling(OSError("out of order"))
+    assert (await reading).what == EventsLost(events=0)
+    reading = asyncio.ensure_future(anext(events))
+    assert await pauses.get() == AGAIN_S
+    assert not bench.engine._listeners
+    assert "watchers do not hear of the cache: out of order; it begins anew in 1 s" in caplog.text
+    go_on.set()
+    await wait_for_listener(bench)
+    bench.engine.happens(CacheEvent(kind=CacheEventKind.DEMOTED, tier="disk", tokens=16, owner="ses_1", at=5.0))
+    assert (await reading).what == KvMoved(movement=Movement.DEMOTED, tokens=16, tier="disk")
+    await events.aclose()
+    assert not bench.engine._listeners
+
+
+async def wait_for_listener(bench: Bench) -> None:
+    while not bench.engine._listeners:
+        await asyncio.sleep(0)
 
 
 async def test_a_slow_watcher_loses_events_and_is_told_how_many() -> None:
