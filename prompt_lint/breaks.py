@@ -5,10 +5,12 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import dropwhile, islice
 
 from .divergence import Divergence, section_at
 from .profiles import CacheProfile
-from .prompt import Prompt, Section, Unit
+from .prompt import Leaf, Prompt, Section, Unit
+from .request import ApiShape
 from .text_change import TextChange
 
 
@@ -86,10 +88,19 @@ class Break:
 
     @cached_property
     def shared_in_unit(self) -> int:
-        """Characters behind the change that both versions of the differing text hold."""
+        """Characters behind the change that both versions of the differing unit hold."""
         if self.text is None:
             return 0
-        return self.text.shared_behind
+        return self.text.shared_behind + sum(len(leaf.text) for leaf in self._later_leaves)
+
+    @property
+    def _later_leaves(self) -> list[Leaf]:
+        """The unit's texts behind the one that differs that both versions hold at the same place."""
+        if self.was_unit is None or self.now_unit is None or self.current.request.shape is ApiShape.TEXT:
+            return []
+        now = {leaf.path: leaf for leaf in self.now_unit.leaves()}
+        behind = dropwhile(lambda leaf: leaf.path != self.place.path, self.was_unit.leaves())
+        return [leaf for leaf in islice(behind, 1, None) if now.get(leaf.path) == leaf]
 
     @cached_property
     def cached_chars(self) -> int:

@@ -21,7 +21,7 @@ from .rendering import ChatTemplate
 from .request import ApiShape, Request
 from .rules import markers
 from .rules.base import Verdict
-from .rules.history import is_compaction
+from .rules.compaction import is_compaction
 from .rules.tokens import DuplicateBos
 from .serving import ServingJudge
 from .severity import Thresholds

@@ -263,7 +263,7 @@ class LineageIndex:
         scored = [(*_overlap(prompt, entry), _extends(prompt, entry), -i, entry) for i, entry in enumerate(candidates)]
         talk, rest, _, _, best = max(scored, key=lambda s: s[:4])
         if not prompt.conversation or (talk > 0 and _same_agent(prompt, best.prompt)):
-            return best
+            return self._own(prompt, best, candidates)
         if talk > 0:
             return None
         if prompt.request.shape in (ApiShape.TEXT, ApiShape.TOKENS):
@@ -275,6 +275,14 @@ class LineageIndex:
         bare = len(prompt.conversation) == len(prompt.units)
         same_kind = prompt.request.session is not None or rest > 0 or bare
         return by_lines if same_kind and _line_overlap(prompt, by_lines) >= _ALIKE else None
+
+    @staticmethod
+    def _own(prompt: Prompt, best: Entry, candidates: list[Entry]) -> Entry:
+        """Two agents may read one conversation: a request that this one extends goes before another agent's."""
+        if _extends(prompt, best) or _speaks_alike(prompt, best.prompt):
+            return best
+        own = [entry for entry in candidates if entry.prompt.conversation and _extends(prompt, entry)]
+        return max(own, key=lambda entry: len(entry.prompt.units), default=best)
 
     @staticmethod
     def _restarted(prompt: Prompt, candidates: list[Entry]) -> Entry | None:
@@ -308,8 +316,11 @@ def _overlap(prompt: Prompt, entry: Entry) -> tuple[int, int]:
 def _same_agent(prompt: Prompt, earlier: Prompt) -> bool:
     """False when only the first message is shared and the system texts have little in common."""
     digests = {unit.digest for unit in earlier.conversation}
-    if sum(unit.digest in digests for unit in prompt.conversation) >= 2:
-        return True
+    return sum(unit.digest in digests for unit in prompt.conversation) >= 2 or _speaks_alike(prompt, earlier)
+
+
+def _speaks_alike(prompt: Prompt, earlier: Prompt) -> bool:
+    """The system texts have words in common, or one has none."""
     mine, theirs = (
         {word for unit in p.units if unit.section is Section.SYSTEM for word in unit.text.split()}
         for p in (prompt, earlier)

@@ -16,7 +16,7 @@ from .rendering import ChatTemplate
 from .request import ApiShape
 from .rules import markers, parameters
 from .rules.base import Verdict
-from .rules.history import is_compaction
+from .rules.compaction import is_compaction
 from .rules.registry import judge_break
 from .rules.rendered import RENDERED_RULES, RenderedPair
 from .rules.tokens import Decoder, DuplicateBos, RetokenisationDrift

@@ -39,6 +39,8 @@ _QUOTES = str.maketrans(
 _FORMAT_CHARACTERS = re.compile(
     "[" + "".join(re.escape(chr(c)) for c in range(0x10000) if unicodedata.category(chr(c)) == "Cf") + "]"
 )
+_BLOB = re.compile(r"[A-Za-z0-9+/_=-]{256,}")
+_BLOB_REACH = 4096
 _BLANK = re.compile(r"[ \t\r\n\f\v]+")
 
 
@@ -116,6 +118,11 @@ class TextChange:
         """What the later version would share beyond the place had the first hunk not changed."""
         return self.was[self.position : self.hunk[0].end + self._run_behind]
 
+    @cached_property
+    def in_blob(self) -> bool:
+        """True when the texts part inside encoded bytes: an image, a file, encrypted reasoning."""
+        return _in_blob(self.was, self.position) and _in_blob(self.now, self.position)
+
     @property
     def label(self) -> str:
         """What stands before the change on its line."""
@@ -190,6 +197,12 @@ class TextChange:
             return None
         first = blocks[0]
         return start + sum(map(len, was[: first.a])), start + sum(map(len, now[: first.b]))
+
+
+def _in_blob(text: str, position: int) -> bool:
+    start = max(0, position - _BLOB_REACH)
+    found = _BLOB.finditer(text, start, position + _BLOB_REACH)
+    return any(run.start() <= position <= run.end() for run in found)
 
 
 def _whole_lines(text: str, span: Span) -> str:

@@ -61,6 +61,8 @@ class Calls:
         kwargs = {key: expressions.value_of(value) for key, value in node.kwargs.items()}
         receiver = expressions.value_of(node.func.base) if isinstance(node.func, ir.Attr) else EMPTY
         self._reach.call(node, name, args, kwargs)
+        if self._reach.fills(name):
+            self._reach.filled({**kwargs, **_items(node, expressions)})
         kind = sources.kind_of_call(name, node, self._imports)
         special = self._special(node, last, args, kwargs, receiver, expressions)
         if special is not None:
@@ -91,6 +93,9 @@ class Calls:
         """Calls whose effect on values is known."""
         if last in _SORTING:
             cleared = union(receiver, *args).without(ORDER_KINDS)
+            drawn = self._random_key([*args, *kwargs.values()])
+            if drawn is not None:
+                cleared = cleared.marked(Kind.SAMPLED, drawn)
             if isinstance(node.func, ir.Attr) and not node.args:  # `names.sort()` orders in place
                 self._scope.store(node.func.base, cleared)
             return cleared
@@ -117,6 +122,12 @@ class Calls:
                 return strung([*printed, receiver], node)
             return merged([receiver, *printed, *kwargs.values()], node)
         return None
+
+    def _random_key(self, values: list[Value]) -> ir.Node | None:
+        """The random number by which something is sorted: `sort(() => Math.random() - 0.5)`."""
+        keys = [self._analyse(v.definition).returns for v in values if isinstance(v.definition, ir.Lambda)]
+        marks = (m for key in keys for m in key.marks if m.kind is Kind.RANDOM_ID)
+        return next((m.origin for m in marks if sources.is_random_number(m.origin)), None)
 
     def _of_sets(self, node: ir.Call, last: str, args: list[Value], receiver: Value) -> Value | None:
         """Sets that are made, combined, or turned into a sequence in hash order."""
@@ -191,6 +202,13 @@ class Calls:
             else:
                 pieces.append(piece)
         return replace(summary.returns, pieces=tuple(pieces))
+
+
+def _items(node: ir.Call, expressions: Expressions) -> dict[str, Value]:
+    """Values under the keys of the literal dict that a call gets first."""
+    first = node.args[0] if node.args else None
+    items = first.items if isinstance(first, ir.DictExpr) else []
+    return {key: expressions.value_of(value) for key, value in items if key}
 
 
 def _passed_on(node: ir.Call, last: str, values: list[Value]) -> Value:

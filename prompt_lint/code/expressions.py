@@ -52,7 +52,7 @@ class Expressions:
             ir.Index: self._index,
             ir.Group: self._group,
             ir.Lambda: lambda node: Value(definition=node),
-            ir.Assign: self._nested,
+            ir.Assign: self._assigned,
             ir.For: self._nested,
             ir.Return: self._nested,
         }
@@ -67,6 +67,11 @@ class Expressions:
         if value.is_set and not self._ordered_sets:
             value = replace(value.marked(Kind.UNORDERED, node), is_set=False)
         return value
+
+    def _assigned(self, node: ir.Assign) -> Value:
+        """An assignment inside an expression has the value that it assigns."""
+        self._statement(node)
+        return self._scope.lookup(ir.dotted(node.targets[0])) if isinstance(node.targets[0], ir.Name) else EMPTY
 
     def _nested(self, node: ir.Node) -> Value:
         self._statement(node)
@@ -159,13 +164,19 @@ class Expressions:
         return replace(value, definition=None, text=None)
 
     def _index(self, node: ir.Index) -> Value:
-        self.value_of(node.key)
-        return replace(self.value_of(node.base), is_messages=False, definition=None)
+        drawn = [m for m in self.value_of(node.key).marks if _draws(m)]
+        base = replace(self.value_of(node.base), is_messages=False, definition=None)
+        return base.marked(Kind.SAMPLED, drawn[0].origin) if drawn else base
 
     def _group(self, node: ir.Group) -> Value:
         values = [self.value_of(part) for part in node.parts]
         joined = union(*values)
         return replace(joined, is_set=True) if any(value.is_set for value in values) else joined
+
+
+def _draws(mark: Mark) -> bool:
+    """What is picked by this index is drawn."""
+    return mark.kind is Kind.SAMPLED or (mark.kind is Kind.RANDOM_ID and sources.is_random_number(mark.origin))
 
 
 def _const(node: ir.Const) -> Value:

@@ -86,7 +86,9 @@ class PythonReader:
             case ast.ClassDef():
                 return ir.ClassDef(*at, node.name, self._body(node.body, node.name))
             case ast.Assign():
-                return ir.Assign(*at, [self.expr(t) for t in node.targets], self.expr(node.value))
+                return ir.Assign(*at, [self._target(t) for t in node.targets], self.expr(node.value))
+            case ast.Delete(targets=[ast.Subscript() as target]):
+                return self._deletion(target, at)
             case ast.AnnAssign():
                 return ir.Assign(*at, [self.expr(node.target)], self.expr(node.value)) if node.value else None
             case ast.AugAssign():
@@ -118,7 +120,7 @@ class PythonReader:
                     targets = [self.expr(item.optional_vars)] if item.optional_vars else []
                     body.append(ir.Assign(*at, targets, value) if targets else ir.Do(*at, value))
                 body += self._body(node.body, owner)
-            case ast.Try():
+            case ast.Try() | ast.TryStar():
                 parts = node.body + [s for h in node.handlers for s in h.body] + node.orelse + node.finalbody
                 body = self._body(parts, owner)
             case ast.Match():
@@ -126,6 +128,24 @@ class PythonReader:
             case _:
                 return None
         return ir.Block(*at, body)
+
+    def _target(self, node: ast.expr) -> ir.Node:
+        """`messages[:] = …` gives the list itself other contents."""
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
+            return self.expr(node.value)
+        return self.expr(node)
+
+    def _deletion(self, node: ast.Subscript, at: tuple[int, int, int]) -> ir.Node:
+        """`del messages[:-20]` keeps the last ones; `del messages[1:3]` drops the first as `pop(1)` does."""
+        base = self.expr(node.value)
+        first = node.slice
+        if isinstance(node.slice, ast.Slice):
+            upper = node.slice.upper
+            if node.slice.lower is None and _counts_from_end(upper):
+                kept = ir.Slice(*at, base, True, True, _is_minus_one(upper), _is_long(upper))
+                return ir.Assign(*at, [base], kept)
+            first = node.slice.lower or ast.Constant(0, lineno=node.lineno, col_offset=node.col_offset)
+        return ir.Do(*at, ir.Call(*at, ir.Attr(*at, base, "pop"), [self.expr(first)]))
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, owner: str | None) -> ir.Def:
         arguments = node.args
@@ -189,7 +209,7 @@ class PythonReader:
             case ast.Await() | ast.Starred() | ast.YieldFrom():
                 return ir.Group(*at, [self.expr(node.value)])
             case ast.NamedExpr():
-                return self.expr(node.value)
+                return ir.Assign(*at, [self.expr(node.target)], self.expr(node.value))
             case _:
                 return ir.Node(*at)
 
@@ -213,6 +233,8 @@ class PythonReader:
             case ast.Mult() if isinstance(left, ir.Const) and left.text and isinstance(right, ir.Const):
                 times = right.value if isinstance(right.value, int) else 1
                 return ir.Const(*at, left.text * max(0, min(times, 10_000)), None)
+            case ast.Sub() | ast.BitAnd() | ast.BitOr() | ast.BitXor() if _is_view(left) or _is_view(right):
+                return ir.Seq(*at, [left, right], is_set=True)
             case _:
                 return ir.Group(*at, [left, right])
 
@@ -239,6 +261,11 @@ class PythonReader:
         lower = node.slice.lower
         open_ended = node.slice.upper is None and node.slice.step is None
         return ir.Slice(*at, base, _counts_from_end(lower), open_ended, _is_minus_one(lower), _is_long(lower))
+
+
+def _is_view(node: ir.Node) -> bool:
+    """`table.keys()`: a view on a dict has its order, and with an operator becomes a set."""
+    return isinstance(node, ir.Call) and isinstance(node.func, ir.Attr) and node.func.name in ("keys", "items")
 
 
 def _counts_from_end(lower: ast.expr | None) -> bool:

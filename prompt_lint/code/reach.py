@@ -10,11 +10,12 @@ from . import ir, sinks
 from .frames import Scope
 from .sinks import Sink
 from .usage_sums import misread_usage
-from .values import Kind, Mark, Param, Value
+from .values import VOLATILE_KINDS, Kind, Mark, Param, Value
 from .verdicts import CodeHit, judge_mark
 
 _CONTENT = ("content", "parts", "text")
 _BODY_KEYS = ("model", "messages", "contents", "input", "prompt", "max_tokens")
+_FROZEN = VOLATILE_KINDS - {Kind.LISTING}
 Returns = Callable[[ir.Def | ir.Lambda], Value]
 
 
@@ -27,19 +28,25 @@ class Reach:
         self._returns = returns
         self._ordered_sets = ordered_sets
         self._hits: dict[tuple[str, int], CodeHit] = {}
+        self._slots: set[str] = set()  # names of the placeholders in system texts
 
     def hits(self) -> list[CodeHit]:
         """All hits, in the order of lines."""
         return sorted(self._hits.values(), key=lambda hit: (hit.node.line, hit.rule))
 
     def hit(self, hit: CodeHit) -> None:
-        """Keep the first hit of a rule on a line."""
-        self._hits.setdefault((hit.rule, hit.node.line), hit)
+        """Keep the worst hit of a rule on a line, of equal ones the first."""
+        key = (hit.rule, hit.node.line)
+        known = self._hits.get(key)
+        if known is None or hit.severity > known.severity:
+            self._hits[key] = hit
 
     def reach(self, value: Value, sink: Sink) -> None:
         """A value becomes a part of a prompt."""
         if value.definition is not None:
             value = self._returns(value.definition)
+        if sink is Sink.SYSTEM and value.text:
+            self._slots.update(sinks.placeholders(value.text))
         for piece in value.pieces:
             if isinstance(piece, Param):
                 self._scope.frame.reached.setdefault(piece.name, set()).add(sink)
@@ -79,6 +86,8 @@ class Reach:
             return Sink.USER_TURN
         if role == "assistant" and key in ("tool_calls", "function_call", "arguments", "toolCalls"):
             return Sink.ARGUMENTS
+        if role in ("assistant", "ai") and key in _CONTENT:
+            return Sink.ANSWER
         if key in ("image_url", "fileUri", "file_uri", "url", "uri"):
             return Sink.IMAGE
         if key in sinks.KEY_KEYWORDS:
@@ -89,6 +98,10 @@ class Reach:
 
     def call(self, node: ir.Call, name: str, args: list[Value], kwargs: dict[str, Value]) -> None:
         """What a call's arguments become."""
+        if self._scope.frame.is_once and sinks.is_constructor(name):  # what it is given stays as it is
+            args = [value.without(_FROZEN) for value in args]
+            kwargs = {key: value.without(_FROZEN) for key, value in kwargs.items()}
+        self._message_object(node, name, args, kwargs)
         for key, value in kwargs.items():
             if key in sinks.SYSTEM_KEYWORDS:
                 self.reach(value, Sink.SYSTEM)
@@ -107,6 +120,27 @@ class Reach:
             for value in args[:1] + [kwargs[k] for k in ("content", "text") if k in kwargs]:
                 self.reach(value, Sink.SYSTEM)
         self._second_tokenisation(node, name, args)
+
+    def _message_object(self, node: ir.Call, name: str, args: list[Value], kwargs: dict[str, Value]) -> None:
+        """`ChatMessage(role="system", content=…)`, `Message("system", …)`, `dict(role=…, content=…)`."""
+        role = sinks.role_named(node.kwargs.get("role"))
+        if role is not None:
+            for key, value in kwargs.items():
+                sink = self._sink_of_key(key, role, is_body=False)
+                if sink is not None:
+                    self.reach(value, sink)
+        elif len(args) == 2 and name.endswith("Message") and sinks.role_named(node.args[0]) in sinks.SYSTEM_ROLES:
+            self.reach(args[1], Sink.SYSTEM)
+
+    def fills(self, name: str) -> bool:
+        """Whether a call of this name may give values to placeholders of a system text that was seen."""
+        return bool(self._slots) and bool(sinks.FILLS.search(name))
+
+    def filled(self, given: dict[str, Value]) -> None:
+        """`prompt.partial(now=…)`, `chain.invoke({"now": …})`: the values of placeholders of a system text."""
+        for key, value in given.items():
+            if key in self._slots:
+                self.reach(value, Sink.SYSTEM)
 
     def _printed_set(self, node: ir.Node, value: Value) -> None:
         if value.is_set and not self._ordered_sets:
@@ -139,7 +173,8 @@ class Reach:
 
     def sequence(self, node: ir.Seq, values: list[Value], joined: Value) -> Value:
         """A list of messages, or a pair of role and text; the value with what it turned out to be."""
-        if node.is_tuple and len(node.items) == 2 and isinstance(node.items[0], ir.Const):
+        is_pair = node.is_tuple or self._ordered_sets  # JavaScript has no tuples
+        if is_pair and len(node.items) == 2 and isinstance(node.items[0], ir.Const):
             if node.items[0].text in sinks.SYSTEM_ROLES:
                 self.reach(values[1], Sink.SYSTEM)
                 return replace(joined, is_messages=True)

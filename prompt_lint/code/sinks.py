@@ -51,6 +51,23 @@ SYSTEM_FUNCTION = re.compile(r"^_?(?:get_?|build_?|make_?)?[iI]nstructions$")  #
 _CONTENT_KEYS = ("content", "parts", "text")
 
 
+FILLS = re.compile(
+    r"(?:^|\.)(?:partial|a?invoke|a?stream|a?batch|format|a?format_messages|a?format_prompt|formatMessages|"
+    r"formatPromptValue|run|arun|call|predict)$"
+)
+_PLACEHOLDER = re.compile(r"(?<!\{)\{([A-Za-z_]\w*)\}(?!\})|\{\{\s*([A-Za-z_]\w*)\s*\}\}")
+
+
+def placeholders(text: str) -> set[str]:
+    """Names of the placeholders of a prompt template: `{now}`, `{{ now }}`."""
+    return {name for names in _PLACEHOLDER.findall(text) for name in names if name}
+
+
+def is_constructor(name: str) -> bool:
+    """`Agent(…)`, `new Agent(…)`: makes an object that keeps what it is given."""
+    return name.startswith("new ") or name.rsplit(".", 1)[-1][:1].isupper()
+
+
 class Sink(enum.Enum):
     """A part of a prompt."""
 
@@ -58,6 +75,7 @@ class Sink(enum.Enum):
     TOOLS = "the tools"
     TOOL_LIST = "the list of tools"
     USER_TURN = "a user message"
+    ANSWER = "an example's answer"
     MESSAGES = "the messages"
     ARGUMENTS = "the arguments of a replayed call"
     CACHE_KEY = "the cache key"
@@ -66,7 +84,11 @@ class Sink(enum.Enum):
 
 def role_of(node: ir.DictExpr) -> str | None:
     """The literal role of a message, or None."""
-    role = node.get("role")
+    return role_named(node.get("role"))
+
+
+def role_named(role: ir.Node | None) -> str | None:
+    """The role that a literal or a member of an enum names, or None."""
     if isinstance(role, ir.Const) and role.text:
         return role.text
     if isinstance(role, ir.Attr) and role.name.lower() in ("system", "developer", "user", "assistant", "tool"):

@@ -10,13 +10,14 @@ from .values import Kind
 
 _CLOCK = re.compile(
     r"(?:^|\.)(?:datetime\.)?(?:datetime|DateTime|pendulum|arrow|dayjs|moment|dt)\.(?:now|utcnow|local|utc)$"
-    r"|^(?:time\.(?:time|time_ns|ctime|asctime|localtime|gmtime|strftime)|timezone\.now|timezone\.localtime)$"
+    r"|^(?:time\.(?:time|monotonic|perf_counter|ctime|asctime|localtime|gmtime|strftime)(?:_ns)?|timezone\.now|"
+    r"timezone\.localtime)$"
     r"|^(?:Date\.now|performance\.now|dayjs|moment|DateTime\.local|new Date|Temporal\.Now\.\w+)$"
     r"|(?:^|\.)(?:utcnow|localtime|get_current_time|getCurrentTime|current_timestamp)$"
 )
 _DATE = re.compile(r"(?:^|\.)date\.today$|(?:^|\.)(?:datetime\.)?today$|(?:^|\.)(?:get_today|getToday|today_str)$")
 _RANDOM_ID = re.compile(
-    r"(?:^|\.)(?:uuid[1345678]?|uuidv?[1-8]|uuid\.v[1-8]|randomUUID|nanoid|ulid|new_ulid|cuid2?|"
+    r"(?:^|\.)(?:uuid(?:v?[124678])?|uuid\.v[124678]|randomUUID|nanoid|ulid|new_ulid|cuid2?|"
     r"token_hex|token_urlsafe|token_bytes|randbytes|objectid|ObjectId|getpid|ksuid|mkdtemp|mkdtempSync|mktemp|"
     r"NamedTemporaryFile|TemporaryDirectory)$"
     r"|^(?:secrets\.\w+|random\.(?:random|randint|randrange|getrandbits|uniform)|Math\.random|"
@@ -96,6 +97,7 @@ USER_FIELD = re.compile(
     re.IGNORECASE,
 )
 FUNCTION_LIKE = re.compile(r"^(?:fn|func|function|callable|callback|handler|method|cls)$")
+_RANDOM_NUMBER = re.compile(r"(?:^|\.)(?:random|randint|randrange|uniform|integers|Math\.random)$")
 _SEEDED = {"Random", "default_rng", "RandomState", "seedrandom", "PRNGKey", "Generator"}
 _ALPHABET = re.compile(
     r"^(?:string\.)?(?:ascii_\w+|digits|hexdigits|printable)$|alphabet|charset|letters|chars$", re.IGNORECASE
@@ -164,6 +166,16 @@ def _of_format(args: list[ir.Node]) -> Kind | None:
         return Kind.CLOCK if _TIME_CODES.search(spec) else Kind.DATE
     named = [ir.dotted(a).lower() for a in args if not isinstance(a, ir.Call)]
     return Kind.DATE if any("date" in name for name in named) else None
+
+
+def is_random_number(node: ir.Node) -> bool:
+    """`random.randrange(9)`, `Math.random()`: a number, and what is picked or sorted by it is drawn."""
+    return isinstance(node, ir.Call) and bool(_RANDOM_NUMBER.search(ir.dotted(node.func)))
+
+
+def draws_several(node: ir.Node) -> bool:
+    """`random.sample(pool, 3)`, a shuffle: examples, where `random.choice` may draw one question."""
+    return not (isinstance(node, ir.Call) and ir.dotted(node.func).endswith(".choice"))
 
 
 def draws_characters(call: ir.Call) -> bool:

@@ -30,6 +30,7 @@ _ENVIRONMENT = (
     "cwd git_?status git_?branch branch file_?tree directory_?tree working_?dir(?:ectory)? open_?files repo_?map "
     "diagnostics"
 )
+_RAW = re.compile(r"\{%-?\s*raw\s*-?%\}.*?\{%-?\s*endraw\s*-?%\}|\{#.*?#\}", re.DOTALL)
 _RETRIEVED = "context documents? docs chunks? passages? sources? search_?results? retrieved\\w* snippets"
 _USER = r"^(?:user|customer|tenant|account|member|client)(?:[._]\w+)?$|^(?:user|customer|tenant)_?\w+$"
 _NAMES: tuple[tuple[re.Pattern[str], str, Severity, str], ...] = (
@@ -46,12 +47,15 @@ _NAMES: tuple[tuple[re.Pattern[str], str, Severity, str], ...] = (
 _SAMPLING = re.compile(r"\|\s*(?:random|shuffle|sample)\b|\b(?:random|shuffle)\s*\(")
 _LOOP = re.compile(r"\{%-?\s*for\s+([\w, ]+?)\s+in\b")
 _LOOP_END = re.compile(r"\{%-?\s*endfor\b")
+_VARIABLE = re.compile(r"([A-Za-z_][\w.]*)(?:\s*\||\s|$)")  # no call: that is looked at for what it calls
+_LEAST_VOLATILE = 16
 _LEAST_STATIC = 1000
 _LARGE_STATIC = 4000
 
 
 def analyse_jinja(text: str) -> list[CodeHit]:
     """Hits of a Jinja template; chat templates are asked for clocks only."""
+    text = _RAW.sub(lambda found: re.sub(r"[{}]", " ", found.group()), text)  # printed as it stands, or not at all
     if _CHAT.search(text):
         return [
             CodeHit("PL109", Severity.WARNING, "the chat template prints a clock value", _node(text, m.start()))
@@ -105,8 +109,8 @@ def _placeholder_name(match: re.Match[str]) -> str | None:
     if match.group(0).startswith("{%"):
         return None
     inner = match.group(1) or match.group(2) or match.group(3) or ""
-    name = re.split(r"[|(\s]", inner.strip(), maxsplit=1)[0]
-    return name if re.fullmatch(r"[A-Za-z_][\w.]*", name) else None
+    found = _VARIABLE.match(inner.strip())
+    return found.group(1) if found else None
 
 
 def _static_lengths(text: str) -> list[tuple[int, int]]:
@@ -123,7 +127,7 @@ def _static_lengths(text: str) -> list[tuple[int, int]]:
 def _named(name: str, after: int, text: str, at: int) -> Iterator[CodeHit]:
     for pattern, rule, severity, what in _NAMES:
         if pattern.match(name):
-            if rule and (after >= _LEAST_STATIC or rule in ("PL101", "PL103")) and after > 0:
+            if rule and after >= (_LEAST_VOLATILE if rule in ("PL101", "PL103") else _LEAST_STATIC):
                 yield CodeHit(rule, severity, f"{what} stands before {after} static characters", _node(text, at))
             return
     if after >= _LARGE_STATIC:

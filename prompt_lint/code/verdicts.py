@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ..findings import Severity
 from . import ir
 from .sinks import Sink
+from .sources import draws_several
 from .values import ORDER_KINDS, Kind, Mark, Value
 
 _LARGE = 400
@@ -51,6 +52,7 @@ _ALLOWED: dict[Sink, frozenset[Kind]] = {
     Sink.TOOLS: _IN_TOOLS,
     Sink.TOOL_LIST: ORDER_KINDS,
     Sink.USER_TURN: frozenset(),
+    Sink.ANSWER: frozenset({Kind.SAMPLED}),
     Sink.MESSAGES: frozenset({Kind.WINDOW}),
     Sink.ARGUMENTS: frozenset({Kind.JSON_DUMP}),
     Sink.CACHE_KEY: frozenset(),
@@ -66,6 +68,8 @@ def judge_mark(mark: Mark, value: Value, sink: Sink) -> CodeHit | None:
     allowed = kind in _ALLOWED[sink]
     if sink is Sink.USER_TURN and kind in _BEFORE_STATIC:
         allowed = value.static_after(mark) >= (_SOME if kind is Kind.SAMPLED else _LARGE)
+    if sink is Sink.ANSWER:
+        allowed = allowed and draws_several(mark.origin)
     if kind is Kind.USER and sink is Sink.SYSTEM:
         allowed = value.static_after(mark) >= _LARGE
     if not allowed:

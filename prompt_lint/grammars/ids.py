@@ -24,6 +24,9 @@ LABELLED = re.compile(
     re.IGNORECASE,
 )
 
+_SLUG = re.compile(r"[a-z]{2,}(?:[-_][a-z]{2,}){1,4}")  # brave-otter, calm_hedge_walks
+_NAMED = re.compile(r"\b(?:session|run|trace|request|conversation|thread)(?:[ _-]?(?:id|name))?\W{1,4}$", re.IGNORECASE)
+
 
 def entropy(text: str) -> float:
     """Shannon entropy of the characters of a text, in bits a character."""
@@ -72,10 +75,12 @@ def _tokens_at(was: str, now: str, position: int) -> tuple[Span, Span] | None:
 
 
 def _labelled_at(was: str, now: str, position: int) -> tuple[Span, Span] | None:
-    """A value of any shape right after a word that says it is an id."""
+    """A value of any shape right after a word that says it is an id, or a name made of drawn words."""
     found = both_at(re.compile(r"[\w-]{3,64}"), was, now, position)
     if not found:
         return None
     before = was[max(0, found[0].start - 40) : found[0].start]
+    if all(_SLUG.fullmatch(span.text) for span in found) and _NAMED.search(before):
+        return found
     digits = all(any(c.isdigit() for c in span.text) for span in found)
     return found if digits and LABELLED.search(before) else None

@@ -6,7 +6,7 @@ import re
 
 from .spans import Span, both_at
 
-NUMBER = re.compile(r"[-+]?\d+(?:[.,'  ]\d{3})*(?:[.,]\d+)?(?:\s?(?:%|‰|k|K|M)\b)?")
+NUMBER = re.compile(r"[-+]?\d+(?:[.,'  ]\d{3}(?!\d))*(?:[.,]\d+)?(?:\s?(?:%|‰|k|K|M)\b)?")
 COUNTER_WORDS = re.compile(
     r"token|turn|step|iteration|round|attempt|message|request|budget|cost|spent|spend|remaining|left|"
     r"used|usage|quota|limit|count"
@@ -16,6 +16,14 @@ COUNTER_WORDS = re.compile(
     r"|轮|步|次|剩余|已用|消耗|预算|費用|残り|回|使用|ход|шаг|осталось|использовано|€|\$|£|¥|%",
     re.IGNORECASE,
 )
+
+GAUGE = re.compile(r"\[(?=[^\]]*[#=*█▓>-])[#=*█▓▒░>. -]{3,}\]|[█▓▒░▰▱■□●○]{3,}")
+_WORDS_BEFORE, _WORDS_BEHIND = 64, 24
+
+
+def counts(line: str, start: int, end: int) -> bool:
+    """True when a word that says what is counted stands near the number at [start, end) of a line."""
+    return bool(COUNTER_WORDS.search(line[max(0, start - _WORDS_BEFORE) : end + _WORDS_BEHIND]))
 
 
 def numbers_at(was: str, now: str, position: int) -> tuple[Span, Span] | None:

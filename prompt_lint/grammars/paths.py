@@ -37,6 +37,8 @@ ENVIRONMENT_LABEL = re.compile(
 )
 VCS_LABEL = re.compile(r"\b(?:git|branch|head|commit|revision|sha|zweig|branche|rama|分支|ветка)\b", re.IGNORECASE)
 
+HOST_LABEL = re.compile(r"\b(?:host(?: ?name)?|machine|pod|node|container|rechner)(?: ?name)?\W{1,3}$", re.IGNORECASE)
+
 
 def is_pathlike(text: str) -> bool:
     """True when a changed piece of text holds a path, a file name or version-control state."""

@@ -39,38 +39,46 @@ def _any(words: str) -> str:
 _MONTH = f"(?:{_any(_MONTHS)}|{_any(_ABBREVIATIONS)})\\b\\.?"
 _DAY_NAME = f"{_any(_DAYS)}\\b\\.?"
 _YEAR = r"(?:19|20)\d\d"
-_WORD = r"[^\W\d_]{3,12}"  # a month in a language that is not listed, where a day and a year stand around it
+_ANY_YEAR = rf"(?:{_YEAR}|25[5-9]\d|1[34]\d\d)"  # also of the Buddhist and the Persian calendar
+_WORD = (
+    r"[^\W\d_][^\s\d,;:/_]{1,14}"  # a month in a language that is not listed, where a day and a year stand around it
+)
 _DAY_NUMBER = r"\d{1,2}(?:st|nd|rd|th|er|\.|º)?"
 
 _DATE = "|".join(
     (
-        rf"\b{_YEAR}[-/.](?:0?[1-9]|1[0-2])[-/.](?:[012]?\d|3[01])\b",
-        rf"\b(?:[012]?\d|3[01])[-/.](?:0?[1-9]|1[0-2])[-/.]{_YEAR}\b",
+        rf"\b{_ANY_YEAR}[-/.](?:0?[1-9]|1[0-2])[-/.](?:[012]?\d|3[01])\b",
+        rf"\b(?:[012]?\d|3[01])[-/.](?:0?[1-9]|1[0-2])[-/.]{_ANY_YEAR}\b",
+        r"\b(?:0[1-9]|[12]\d|3[01])\.(?:0[1-9]|1[0-2])\.\d\d\b(?!\.\d)",
         rf"\b(?:0?[1-9]|1[0-2])/(?:[012]?\d|3[01])/(?:{_YEAR}|\d\d)\b",
         rf"\b{_DAY_NUMBER} (?:de |of )?{_MONTH}(?:,? (?:de |of )?{_YEAR})?",
         rf"\b{_MONTH} {_DAY_NUMBER}(?:,? {_YEAR}\b)?",
-        rf"\b{_DAY_NUMBER} {_WORD},? {_YEAR}\b",
+        rf"\b{_DAY_NUMBER} {_WORD},? {_ANY_YEAR}\b",
+        rf"\bngày \d{{1,2}} tháng \d{{1,2}}(?: năm {_YEAR})?",
         rf"\b{_YEAR}年\d{{1,2}}月\d{{1,2}}日",
         r"\d{1,2}月\d{1,2}日",
         rf"{_YEAR}년 ?\d{{1,2}}월 ?\d{{1,2}}일",
         rf"\b{_YEAR}(?:0[1-9]|1[0-2])(?:[012]\d|3[01])\b",
         rf"\b{_YEAR}-W\d\d(?:-\d)?\b",
         rf"\b{_YEAR}-\d{{3}}\b",
+        rf"\bQ[1-4][ /-]?(?:FY ?)?{_YEAR}\b|\b{_YEAR}[ /-]?Q[1-4]\b",
+        rf"\b(?:calendar week|ISO week|KW) ?\d{{1,2}}\b|\bweek \d{{1,2}},? (?:of )?{_YEAR}\b",
         r"[星礼]期[一二三四五六日天]|[月火水木金土日]曜日?",
     )
 )
 _CLOCK = "|".join(
     (
-        r"\b(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-6]\d)?(?:[.,]\d+)?(?: ?[ap]\.?m\.?\b)?",
+        r"(?<!\d\.)\b(?:[01]?\d|2[0-3]):[0-5]\d(?!\d)(?::[0-6]\d)?(?:[.,]\d+)?(?: ?[ap]\.?m\.?\b)?",
         r"\b(?:0?\d|1[0-2]) ?(?:[ap]\.m\.|[ap]m\b)",
-        r"\b(?:[01]?\d|2[0-3]) ?(?:uhr|h|heures|часов)(?: ?[0-5]\d)?\b",
+        r"\b(?:[01]?\d|2[0-3]) ?(?:uhr|h|heures|часов|giờ)(?: ?[0-5]\d)?(?: ?(?:min|minutes|phút|минут))?\b",
         r"(?:午前|午後|上午|下午)? ?\d{1,2}[点時时](?:\d{1,2}分?)?(?:\d{1,2}秒)?",
         r"(?:오전|오후) ?\d{1,2}시(?: ?\d{1,2}분)?",
     )
 )
-_DOTTED_CLOCK = r"\b(?:[01]\d|2[0-3])\.[0-5]\d(?:\.[0-6]\d)?\b"  # only behind a date
+# Only behind a date, or behind a word that says so.
+_DOTTED_CLOCK = r"\b(?:(?:klo?|um|ore|kell)\.? (?:[01]?\d|2[0-3])|[01]\d|2[0-3])\.[0-5]\d(?:\.[0-6]\d)?\b"
 _ZONE = r"(?: ?(?:Z|UTC|GMT|[A-Z]{3,4}|[+-]\d\d:?\d\d)\b)?"
-_GLUE = r"(?:[T ,]|, | at | um | à | a las | às |@| - | \()?"
+_GLUE = r"(?:[T ,@]|,? (?:a las |[^\W\d_]{1,5}\.? )?| - | \()?"
 _WITH_DAY = rf"(?:\b{_DAY_NAME},? ?(?:den |the |le |el )?)?"
 
 _FLAGS = re.IGNORECASE
@@ -91,8 +99,20 @@ AGO = re.compile(
     r"|\bhace \d+ (?:segundos?|minutos?|horas?|días?)\b|\d+ ?(?:秒|分鐘|分钟|分|小时|時間|天|日)前",
     _FLAGS,
 )
-DAY_PART = re.compile(r"\b(?:good )?(?:morning|afternoon|evening|night)\b", _FLAGS)
+DAY_PART = re.compile(
+    r"\b(?:good|this|in the|late|early|(?:time|part) of (?:the )?day\W{1,3}|guten?|am|bon(?:ne)?|buen[oa]s|bo[am])[ -]?"
+    r"(?:morning|noon|afternoon|evening|night|morgen|vormittag|mittag|nachmittag|abend|nacht|jour|journée|matin|"
+    r"après-midi|soir(?:ée)?|nuit|días|tardes?|noches?|mañana|dia|manhã|noites?)\b",
+    _FLAGS,
+)
+_HOUR_WORD = "(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|noon|midnight)"
+SPOKEN = re.compile(
+    rf"\b(?:an? )?(?:quarter|half|five|ten|twenty(?:[- ]five)?)(?: minutes)? (?:past|to|after|before) {_HOUR_WORD}\b"
+    rf"|\b{_HOUR_WORD} o['’]clock\b",
+    _FLAGS,
+)
 
+_WORDED = (AGO, DAY_PART, SPOKEN)
 _STAMPS = (ASCTIME, DATE_TIME, TIME_FIRST, COMPACT_STAMP, CLOCK)
 _DIGIT = re.compile(r"\d")  # each of these stamps has one
 _OF_DATES = re.compile(r"[\d期月火水木金土日]")  # each date has one of these
@@ -101,12 +121,16 @@ _OF_DATES = re.compile(r"[\d期月火水木金土日]")  # each date has one of 
 def timestamps_at(was: str, now: str, position: int) -> tuple[Span, Span] | None:
     """Two clock values below day precision in the slot where the texts part, or None."""
     if not is_near(_DIGIT, was, position):
-        return both_at(AGO, was, now, position)
-    for pattern in (*_STAMPS, AGO):
+        return _first_of(_WORDED, was, now, position)
+    return _first_of((*_STAMPS, *_WORDED), was, now, position) or _epochs_at(was, now, position)
+
+
+def _first_of(patterns: tuple[re.Pattern[str], ...], was: str, now: str, position: int) -> tuple[Span, Span] | None:
+    for pattern in patterns:
         found = both_at(pattern, was, now, position)
         if found:
             return found
-    return _epochs_at(was, now, position)
+    return None
 
 
 def _epochs_at(was: str, now: str, position: int) -> tuple[Span, Span] | None:

@@ -46,6 +46,8 @@ USER_FIELD = re.compile(
 ADDRESSED = re.compile(
     r"\b(?:you(?:'re| are) (?:talking|speaking|chatting|helping|assisting|serving|working)|(?:assist|"
     r"help|serve|talking to|speaking with|chatting with|on behalf of|for the (?:user|customer|client)))\b"
+    r"|^\W{0,3}(?:hello|hi|hey|dear|welcome(?: back)?|greetings|good (?:morning|afternoon|evening)|hallo|guten tag|"
+    r"liebe[r]?|bonjour|salut|chère?|hola|buenos días|querid[oa]|olá|oi|ciao|buongiorno|привет|здравствуйте)[ ,]"
     r"|\bdu (?:sprichst|hilfst|arbeitest) (?:mit|für)?|\bvous (?:aidez|parlez)|\bhablas con|\bayudas a",
     _I,
 )

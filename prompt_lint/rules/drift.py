@@ -11,6 +11,7 @@ from ..breaks import Break, Scope
 from ..divergence import canonical
 from ..findings import Severity
 from ..prompt import Unit, texts_of, without_markers
+from ..request import ApiShape
 from ..severity import Recurrence
 from ..text_change import (
     TextChange,
@@ -133,6 +134,9 @@ class ListingOrder:
         return None
 
 
+_ALIKE = (ApiShape.ANTHROPIC, ApiShape.CONVERSE)  # to these a string is one text block
+
+
 class ContentShapeDrift:
     """The same text in another JSON shape."""
 
@@ -144,7 +148,10 @@ class ContentShapeDrift:
             return None
         if _flat(was) == _flat(now) and _other_leaves(was) == _other_leaves(now):
             message = "a message has the same text in another JSON shape"
-            return Verdict(self.code, message, Recurrence.NOW_AND_THEN, needs_loss=False)
+            alike = brk.current.request.shape in _ALIKE
+            return Verdict(
+                self.code, message, Recurrence.NOW_AND_THEN, cap=Severity.INFO if alike else None, needs_loss=False
+            )
         return None
 
 

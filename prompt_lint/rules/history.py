@@ -11,6 +11,7 @@ from ..grammars import words
 from ..prompt import Prompt, Section, Unit, without_markers
 from ..severity import Recurrence
 from .base import Verdict
+from .examples import steps_back
 
 _TOOL_ROLES = ("tool", "function", "function_call_output", "custom_tool_call_output", "tool_result")
 _LARGE_BLOCK = 1000
@@ -83,7 +84,7 @@ class HeadTruncation:
     code: ClassVar[str] = "PL402"
 
     def judge(self, brk: Break) -> Verdict | None:
-        if brk.section is not Section.MESSAGES or brk.scope is Scope.FLEET:
+        if brk.section is not Section.MESSAGES or brk.scope is Scope.FLEET or steps_back(brk) > 1:
             return None
         dropped = self.dropped(brk.previous, brk.current, brk.place.unit)
         if dropped is None:
@@ -102,7 +103,8 @@ class HeadTruncation:
         was, now = _digests(previous.units[k:]), _digests(current.units[k:])
         for d in range(1, len(was)):
             run = sum(1 for _ in takewhile(lambda p: p[0] == p[1], zip(was[d:], now, strict=False)))
-            if run >= 2 or (run == 1 and len(was) - d <= 1 < len(was)):
+            rest = len(was) - d
+            if (run >= 2 and run >= rest - 1) or (run == 1 and rest <= 1 < len(was)):
                 return d
         return None
 
@@ -325,17 +327,6 @@ class ToolResultCleared:
         if was.size - now.size < 16 and brk.text and not words.PLACEHOLDER.search(brk.text.now):
             return None
         return Verdict(self.code, "an old tool result is cleared or cut short", was=was.text, now=now.text)
-
-
-def is_compaction(brk: Break) -> bool:
-    """The conversation was cut down at once: to a summary, or by many of its oldest messages."""
-    if brk.scope is Scope.FLEET or brk.section is not Section.MESSAGES:
-        return False
-    head = len(brk.previous.units) - len(brk.previous.conversation)
-    if brk.place.unit - head > 2 or len(brk.now_tail) >= len(brk.was_tail):
-        return False
-    was, now = sum(u.size for u in brk.was_tail), sum(u.size for u in brk.now_tail)
-    return now < 0.75 * was
 
 
 class EditedHistory:

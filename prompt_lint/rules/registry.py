@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..breaks import Break
 from ..text_change import TextChange
-from . import drift, fleet, history, retrieved, tools, volatile
+from . import drift, examples, fleet, history, retrieved, tools, volatile
 from .base import BreakRule, Verdict
 
 _RESUMED = 5
@@ -26,7 +26,7 @@ _BLOCKS: tuple[BreakRule, ...] = (
     history.EphemeralInjection(),
     history.HeadTruncation(),
     history.ToolResultCleared(),
-    volatile.ResampledExamples(),
+    examples.ResampledExamples(),
     drift.ListingOrder(),
 )
 _SCALARS: tuple[BreakRule, ...] = (
@@ -55,6 +55,8 @@ BREAK_RULES: tuple[BreakRule, ...] = (*_SHAPE, *_BLOCKS, *_SCALARS, *_LABELLED, 
 
 def judge_break(brk: Break) -> Verdict | None:
     """The verdict of the most specific rule that knows the break's kind."""
+    if brk.text is not None and brk.text.in_blob:
+        return next((verdict for rule in (*_SHAPE, *_BLOCKS, *_REST) if (verdict := rule.judge(brk))), None)
     large = brk.text is not None and _is_block(brk.text)
     order = (*_SHAPE, *_BLOCKS, *_LABELLED, *_SCALARS, *_REST) if large else BREAK_RULES
     for rule in order:

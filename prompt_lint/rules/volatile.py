@@ -1,12 +1,13 @@
-"""PL101 to PL108: values that move by themselves, in text that later requests share."""
+"""PL101 to PL107: values that move by themselves, in text that later requests share."""
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 from ..breaks import Break, Scope
 from ..grammars import headers, ids, numbers, paths, times, urls, words
-from ..grammars.spans import Span
+from ..grammars.spans import Span, both_at
 from ..prompt import Section
 from ..severity import Recurrence
 from ..text_change import TextChange, embedded_json
@@ -85,7 +86,7 @@ class VolatileId:
     code: ClassVar[str] = "PL103"
 
     def judge(self, brk: Break) -> Verdict | None:
-        if brk.text is None or _is_version_control(brk.text):
+        if brk.text is None or _is_place(brk.text):
             return None
         found = ids.ids_at(brk.text.was, brk.text.now, brk.text.position)
         if not found or (brk.scope is Scope.FLEET and _names_a_user(brk.text, found)):
@@ -100,8 +101,14 @@ class VolatileId:
         )
 
 
-def _is_version_control(change: TextChange) -> bool:
-    return bool(paths.VCS_LABEL.search(change.label))
+def _is_place(change: TextChange) -> bool:
+    """A commit or a machine is state of the environment, whatever it is called."""
+    return bool(paths.VCS_LABEL.search(change.label) or paths.HOST_LABEL.search(_before_word(change)))
+
+
+def _before_word(change: TextChange) -> str:
+    """What stands on the line before the word that changed."""
+    return re.sub(r"[\w.-]+$", "", change.label)
 
 
 def _names_a_user(change: TextChange, found: tuple[Span, Span]) -> bool:
@@ -117,17 +124,20 @@ class Counter:
     def judge(self, brk: Break) -> Verdict | None:
         if brk.text is None:
             return None
-        found = numbers.numbers_at(brk.text.was, brk.text.now, brk.text.position)
-        if not found or not self._counts(brk, found):
-            return None
+        was_text, now_text, at = brk.text.was, brk.text.now, brk.text.position
+        found = both_at(numbers.GAUGE, was_text, now_text, at)
+        if not found:
+            found = numbers.numbers_at(was_text, now_text, at)
+            if not found or not self._counts(brk, found):
+                return None
         was, now = values(found)
         return Verdict(self.code, "a running number changes in text that later requests share", was=was, now=now)
 
     @staticmethod
     def _counts(brk: Break, found: tuple[Span, Span]) -> bool:
         assert brk.text is not None
-        line = brk.text.lines[0].text
-        if numbers.COUNTER_WORDS.search(line):
+        line = brk.text.lines[0]
+        if numbers.counts(line.text, found[0].start - line.start, found[0].end - line.start):
             return True
         if _env_label(brk.text):
             return False
@@ -198,30 +208,3 @@ def _list_grows(change: TextChange) -> bool:
 
 def _is_line_list(line: str) -> bool:
     return line == "" or line.lstrip().startswith(("-", "*", "•"))
-
-
-class ResampledExamples:
-    """Worked examples drawn or shuffled again."""
-
-    code: ClassVar[str] = "PL108"
-
-    def judge(self, brk: Break) -> Verdict | None:
-        if brk.text is None or brk.section is Section.TOOLS:
-            return None
-        was, now = brk.text.region
-        around = brk.text.was[max(0, brk.text.position - 300) : brk.text.position + 600]
-        counts = [len(words.EXAMPLE.findall(text)) for text in (was, now)]
-        if (
-            min(counts) >= 1
-            and (min(counts) >= 2 or len(words.EXAMPLE.findall(around)) >= 3)
-            and _examples_changed(brk.text)
-        ):
-            return Verdict(self.code, "worked examples are drawn again before static text", was=was, now=now)
-        return None
-
-
-def _examples_changed(change: TextChange) -> bool:
-    """The change itself lies in an example, not in a value next to one."""
-    line = change.lines[0].text
-    above = change.was[max(0, change.position - 400) : change.position]
-    return bool(words.EXAMPLE.search(line) or words.EXAMPLE.search(above))
