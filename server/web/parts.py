@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,7 +46,7 @@ class Turns(Protocol):
         """The text of ``token_ids``, special tokens included. Raises RequestError for one that is none."""
         ...
 
-    def complete(self, request: CompletionRequest) -> AsyncIterator[CompletionEvent]:
+    def complete(self, request: CompletionRequest) -> AsyncGenerator[CompletionEvent, None]:
         """A turn of a client that names no session. Closing the iterator aborts it."""
         ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -10,7 +10,7 @@ import msgspec
 from fastapi import Request
 from starlette.responses import Response
 
-from ...sessions.manager.requests import CompletionRequest
+from ...sessions.manager.requests import CompletionEvent, CompletionRequest
 from .bodies import ChatBody, CompletionBody
 from .caller import Caller, Lane
 from .choices import StreamedChoices, WholeChoices, merged
@@ -20,7 +20,7 @@ from .identity import told_headers
 from .metrics import HttpMetrics
 from .parts import WebParts
 from .turn_answer import StreamedTurn, WholeTurn
-from .turn_requests import chat_request, completion_request, ignored_fields, num_choices, of_choice
+from .turn_requests import chat_request, completion_request, ignored_fields, num_choices, of_choice, sent_names
 from .writers import ChatWriter, ChoiceWriter, CompletionWriter, TurnHead
 
 Body = TypeVar("Body", ChatBody, CompletionBody)
@@ -78,18 +78,26 @@ class TurnEndpoint(Generic[Body]):
             want_logprobs=turn.sampling.logprobs is not None,
         )
         headers = {"x-request-id": head.id, **told_headers(head.model, ignored_fields(body), turn)}
-        return self._started(turn, head, count, headers, stream=bool(body.stream))
+        turns = [self._events(of_choice(turn, index), body) for index in range(count)]
+        return self._started(turns, head, headers, stream=bool(body.stream))
+
+    def _events(self, turn: CompletionRequest, body: Body) -> AsyncGenerator[CompletionEvent, None]:
+        return sent_names(body).told_of(self._parts.turns.complete(turn))
 
     def _started(
-        self, turn: CompletionRequest, head: TurnHead, count: int, headers: dict[str, str], *, stream: bool
+        self,
+        turns: Sequence[AsyncGenerator[CompletionEvent, None]],
+        head: TurnHead,
+        headers: dict[str, str],
+        *,
+        stream: bool,
     ) -> Response:
         parts, writer = self._parts, self._kind.writer
         meter = self._metrics.start_turn(self._kind.name)
         ping_s = parts.http.ping_s
-        if count > 1:
-            events = merged([parts.turns.complete(of_choice(turn, index)) for index in range(count)])
-            writers = [writer(head, parts.token_bytes, index) for index in range(count)]
+        if len(turns) > 1:
+            writers = [writer(head, parts.token_bytes, index) for index in range(len(turns))]
             several = StreamedChoices if stream else WholeChoices
-            return several(events, writers, meter, headers, ping_s)
+            return several(merged(turns), writers, meter, headers, ping_s)
         one = StreamedTurn if stream else WholeTurn
-        return one(parts.turns.complete(turn), writer(head, parts.token_bytes), meter, headers, ping_s)
+        return one(turns[0], writer(head, parts.token_bytes), meter, headers, ping_s)

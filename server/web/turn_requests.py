@@ -14,6 +14,7 @@ from ...sessions.manager.requests import (
     ToolChoice,
     ToolChoiceMode,
 )
+from ...sessions.manager.validation import require_identifier
 from ...sessions.messages import Message, Role, Tool, ToolCall
 from ..engine.messages import Priority
 from ..engine.sampling_params import SamplingParams
@@ -26,6 +27,7 @@ from .bodies import (
     first_refused_value,
     metadata_without_effect,
 )
+from .field_names import FieldNames
 from .grammar_fields import wanted_grammar
 
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's, for /v1/completions
@@ -38,12 +40,11 @@ def chat_request(body: ChatBody, tenant: str) -> CompletionRequest:
     _check_values(body)
     if not body.messages:
         raise RequestError("messages is empty", field="messages", remedy="send one message or more")
-    limit_field, max_tokens = _max_tokens(body)
     return CompletionRequest(
         prompt=MessagesInput(messages=tuple(message_of(i, message) for i, message in enumerate(body.messages))),
         tenant=tenant,
         tools=_tools(body),
-        sampling=_sampling(body, max_tokens, _chat_logprobs(body), {"max_tokens": limit_field}),
+        sampling=_sampling(body, _max_tokens(body), _chat_logprobs(body)),
         stop=_stop(body.stop),
         template_arguments=body.chat_template_kwargs or {},
         tool_choice=_tool_choice(body),
@@ -58,7 +59,7 @@ def completion_request(body: CompletionBody, tenant: str) -> CompletionRequest:
     return CompletionRequest(
         prompt=_prompt(body.prompt),
         tenant=tenant,
-        sampling=_sampling(body, max_tokens, body.logprobs, {}),
+        sampling=_sampling(body, max_tokens, body.logprobs),
         stop=_stop(body.stop),
         priority=_priority(body),
     )
@@ -110,6 +111,8 @@ def message_of(index: int, message: ChatMessage) -> Message:
         raise RequestError(f"{where} has tool_calls, but is not the assistant's", field=f"{where}.tool_calls")
     if message.content is None and message.role != "assistant":
         raise RequestError(f"{where} has no content", field=f"{where}.content")
+    for call_index, call in enumerate(message.tool_calls or ()):
+        require_identifier(call.function.name, f"{where}.tool_calls[{call_index}].function.name")
     content = message.content
     if isinstance(content, list):
         content = "\n".join(part.text for part in content)
@@ -152,14 +155,25 @@ def _tool_choice(body: ChatBody) -> ToolChoice:
             return ToolChoice(mode=ToolChoiceMode(mode), parallel=parallel)
 
 
-def _max_tokens(body: ChatBody) -> tuple[str, int | None]:
+def sent_names(body: ChatBody | CompletionBody) -> FieldNames:
+    """What the body calls the fields that errors name."""
+    wanted = wanted_grammar(body)
+    sent = {} if wanted is None else {"grammar": wanted.field}
+    if isinstance(body, ChatBody):
+        sent |= {"logprobs": "top_logprobs", r"tool_choice\.name": "tool_choice.function.name"}
+        if body.max_completion_tokens is not None:
+            sent["max_tokens"] = "max_completion_tokens"
+    return FieldNames(sent)
+
+
+def _max_tokens(body: ChatBody) -> int | None:
     if body.max_completion_tokens is None:
-        return "max_tokens", body.max_tokens
+        return body.max_tokens
     if body.max_tokens not in (None, body.max_completion_tokens):
         raise RequestError(
             "max_tokens and max_completion_tokens differ", field="max_tokens", remedy="send max_completion_tokens alone"
         )
-    return "max_completion_tokens", body.max_completion_tokens
+    return body.max_completion_tokens
 
 
 def _chat_logprobs(body: ChatBody) -> int | None:
@@ -170,9 +184,7 @@ def _chat_logprobs(body: ChatBody) -> int | None:
     return None
 
 
-def _sampling(
-    body: ChatBody | CompletionBody, max_tokens: int | None, logprobs: int | None, sent_as: dict[str, str]
-) -> SamplingParams:
+def _sampling(body: ChatBody | CompletionBody, max_tokens: int | None, logprobs: int | None) -> SamplingParams:
     defaults, wanted = SamplingParams(), wanted_grammar(body)
     params = SamplingParams(
         temperature=defaults.temperature if body.temperature is None else body.temperature,
@@ -191,14 +203,8 @@ def _sampling(
         logit_bias=_logit_bias(body.logit_bias or {}),
         grammar=None if wanted is None else wanted.grammar,
     )
-    if isinstance(body, ChatBody):
-        sent_as = sent_as | {"logprobs": "top_logprobs"}
-    try:
+    with sent_names(body).told():
         params.validate()
-    except RequestError as error:
-        field = error.field or ""
-        sent = sent_as.get(field, field)
-        raise RequestError(error.message.replace(field, sent, 1), field=sent, remedy=error.remedy) from error
     return params
 
 

@@ -197,12 +197,16 @@ class Turns:
                 field="tool_choice",
                 remedy="leave out tool_choice, or the form of the answer",
             )
-        functions = [tool["function"] for tool in tools if choice.name in (None, tool["function"]["name"])]
-        for index, function in enumerate(functions):
+        numbered = [(index, tool["function"]) for index, tool in enumerate(tools)]
+        chosen = [(index, function) for index, function in numbered if choice.name in (None, function["name"])]
+        for index, function in chosen:
             schema = Grammar(GrammarKind.JSON_SCHEMA, json.dumps(arguments_schema(function)))
             await self.check_grammar(schema, f"tools[{index}].function.parameters")
         calls = self.format.calls_grammar(
-            functions, several=choice.parallel, opened=self._opens_reasoning(token_ids), special=self._special_token
+            [function for _, function in chosen],
+            several=choice.parallel,
+            opened=self._opens_reasoning(token_ids),
+            special=self._special_token,
         )
         await self.check_grammar(calls, "tools")
         sampling = msgspec.structs.replace(request.sampling, grammar=calls)

@@ -9,10 +9,13 @@ import msgspec
 from ....sessions.errors import RequestError
 from ....sessions.keeping import Retain
 from ....sessions.manager.requests import CompletionRequest, MessagesInput, ToolChoice, ToolChoiceMode
+from ....sessions.manager.validation import require_identifier
 from ....sessions.messages import Message, Role, Tool, ToolCall
 from ...engine.grammar import Grammar, GrammarKind
 from ...engine.sampling_params import SamplingParams
+from ...text.stop_strings import validate_stop_strings
 from ..bodies import fields_without_effect, first_refused_value, metadata_without_effect
+from ..field_names import FieldNames
 from ..turn_requests import refuse
 from .bodies import (
     Block,
@@ -40,8 +43,19 @@ _CHOICES = {
 }
 
 
+def sent_names(body: MessagesBody | CountTokensBody) -> FieldNames:
+    """What the body calls the fields that errors name."""
+    sent = {
+        r"tools\[(\d+)\]\.function\.parameters": r"tools[\1].input_schema",
+        r"tools\[(\d+)\]\.function\.(\w+)": r"tools[\1].\2",
+    }
+    wanted = _output(body)
+    return FieldNames(sent if wanted is None else sent | {"grammar": f"{wanted[0]}.schema"})
+
+
 def messages_request(body: MessagesBody, tenant: str) -> CompletionRequest:
     """The turn that a body asks for. Raises RequestError naming the field."""
+    validate_stop_strings(body.stop_sequences or (), "stop_sequences")
     return msgspec.structs.replace(
         conversation_request(body, tenant),
         sampling=_sampling(body),
@@ -113,15 +127,29 @@ def _cache_controls(body: MessagesBody | CountTokensBody) -> Iterator[CacheContr
 
 
 def _sampling(body: MessagesBody) -> SamplingParams:
-    output = body.output_format or (body.output_config.format if body.output_config is not None else None)
+    wanted = _output(body)
     given = {name: getattr(body, name) for name in ("temperature", "top_p", "top_k")}
     params = SamplingParams(
         max_tokens=body.max_tokens,
-        grammar=None if output is None else _grammar(output),
+        grammar=None if wanted is None else _grammar(wanted[1]),
         **{name: value for name, value in given.items() if value is not None},
     )
     params.validate()
     return params
+
+
+def _output(body: MessagesBody | CountTokensBody) -> tuple[str, OutputFormat] | None:
+    """What the answer must look like, and the field that says so. Raises RequestError where two fields do."""
+    newer = body.output_config.format if body.output_config is not None else None
+    if body.output_format is None:
+        return None if newer is None else ("output_config.format", newer)
+    if newer is not None:
+        raise RequestError(
+            "output_config.format and output_format both say what the answer is",
+            field="output_format",
+            remedy="send output_config.format alone",
+        )
+    return "output_format", body.output_format
 
 
 def _grammar(output: OutputFormat) -> Grammar:
@@ -200,6 +228,7 @@ def _user_messages(blocks: Sequence[Block], where: str) -> Iterator[Message]:
 
 
 def _tool_message(block: ToolResultBlock, where: str) -> Message:
+    require_identifier(block.tool_use_id, f"{where}.tool_use_id")
     content = block.content
     if isinstance(content, list):
         texts = []
@@ -224,6 +253,7 @@ def _assistant_message(message: InputMessage, blocks: Sequence[Block], where: st
             case RedactedThinkingBlock():
                 pass  # nobody but its maker can read it
             case ToolUseBlock(id=call_id, name=name, input=arguments):
+                require_identifier(name, f"{where}.content[{index}].name")
                 written = msgspec.json.encode(arguments).decode()
                 calls.append(ToolCall(id=call_id, name=name, arguments=written))
             case _:

@@ -17,7 +17,7 @@ from ..turn_answer import StreamedTurn, WholeTurn
 from .answers import MessageAnswer, MessageErrorAnswer, TokenCount
 from .bodies import CountTokensBody, MessagesBody
 from .errors import PATH, new_request_id
-from .requests import conversation_request, ignored_fields, messages_request, retention_of, shows_thinking
+from .requests import conversation_request, ignored_fields, messages_request, retention_of, sent_names, shows_thinking
 from .writer import MessageHead, MessageWriter
 
 
@@ -49,7 +49,8 @@ def messages_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
         )
         ignored = _ignored(request, ignored_fields(body))
         headers = {"request-id": request_id, **told_headers(head.model, ignored, turn)}
-        events, writer, meter = parts.turns.complete(turn), MessageWriter(head), metrics.start_turn("messages")
+        events = sent_names(body).told_of(parts.turns.complete(turn))
+        writer, meter = MessageWriter(head), metrics.start_turn("messages")
         kind = StreamedTurn if body.stream else WholeTurn
         return kind(events, writer, meter, headers, parts.http.ping_s)
 
@@ -63,7 +64,8 @@ def messages_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
         """Count the tokens of a conversation's prompt, without an answer."""
         body: CountTokensBody = count_decoder.decode(await read_body(request, parts.http.max_body_bytes))
         parts.served.check(body.model)
-        counted = await parts.turns.count_tokens(conversation_request(body, tenant))
+        with sent_names(body).told():
+            counted = await parts.turns.count_tokens(conversation_request(body, tenant))
         ignored = _ignored(request, ignored_fields(body))
         headers = {"request-id": new_request_id(), **told_headers(parts.served.name, ignored)}
         return json_answer(TokenCount(input_tokens=counted), headers=headers)

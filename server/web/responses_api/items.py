@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from ....sessions.errors import RequestError
+from ....sessions.manager.validation import require_identifier
 from ....sessions.messages import Message, Role, ToolCall
 from .bodies import FunctionCallItem, FunctionOutputItem, InputPart, Item, MessageItem, ReasoningItem
 
@@ -73,6 +74,7 @@ class _Answer:
             case MessageItem(content=content):
                 self._texts.append(_text(content, f"{where}.content"))
             case FunctionCallItem(call_id=call_id, name=name, arguments=arguments):
+                require_identifier(name, f"{where}.name")
                 self._calls.append(ToolCall(id=call_id, name=name, arguments=arguments))
 
     def message(self) -> Message:
@@ -102,6 +104,7 @@ def _grouped(items: Sequence[tuple[Item, str]]) -> Iterator[Message]:
             case MessageItem(role=role, content=content):
                 yield Message(role=Role(role), content=_text(content, f"{where}.content"))
             case FunctionOutputItem(call_id=call_id, output=output):
+                require_identifier(call_id, f"{where}.call_id")
                 yield Message(role=Role.TOOL, content=_text(output, f"{where}.output"), tool_call_id=call_id)
             case _:
                 raise AssertionError("the other items are answers")

@@ -19,6 +19,7 @@ from ....sessions.messages import Message, Role, Tool
 from ...engine.grammar import Grammar, GrammarKind
 from ...engine.sampling_params import SamplingParams
 from ..bodies import fields_without_effect, first_refused_value
+from ..field_names import FieldNames
 from ..turn_requests import refuse
 from .bodies import NamedFunction, ResponsesBody
 from .items import messages_of
@@ -31,6 +32,18 @@ class Before(msgspec.Struct, frozen=True, kw_only=True):
     end: ConversationEnd | None = None
     session_id: str | None = None  # of a conversation, which the turn must advance
     tools: tuple[Tool, ...] = ()  # of a session that has its own
+
+
+SENT_NAMES = FieldNames(
+    {
+        "max_tokens": "max_output_tokens",
+        "grammar": "text.format.schema",
+        "messages": "input",
+        "session_id": "conversation",
+        r"tools\[(\d+)\]\.function\.(\w+)": r"tools[\1].\2",
+    }
+)
+"""What the API calls the fields that errors name."""
 
 
 def response_request(body: ResponsesBody, tenant: str, before: Before) -> CompletionRequest:
@@ -120,14 +133,8 @@ def _sampling(body: ResponsesBody) -> SamplingParams:
         grammar=_grammar(body),
         **{name: value for name, value in given.items() if value is not None},
     )
-    try:
+    with SENT_NAMES.told():
         params.validate()
-    except RequestError as error:
-        if error.field == "max_tokens":
-            raise RequestError(
-                f"max_output_tokens is {body.max_output_tokens}", field="max_output_tokens", remedy=error.remedy
-            ) from error
-        raise
     return params
 
 

@@ -44,7 +44,7 @@ from .answers import (
 from .bodies import ConversationBody, NamedFunction, ResponsesBody
 from .items import items_of, messages_of
 from .kept import KeptResponses
-from .requests import check, ignored_fields, response_request
+from .requests import SENT_NAMES, check, ignored_fields, response_request
 from .writer import ResponseWriter
 
 
@@ -72,7 +72,8 @@ def responses_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
     async def input_tokens(request: Request, tenant: Tenant) -> Response:
         """Count the tokens of a response's prompt, without an answer."""
         body, turn = await endpoint.read(await read_body(request, parts.http.max_body_bytes), tenant)
-        counted = await parts.turns.count_tokens(turn)
+        with SENT_NAMES.told():
+            counted = await parts.turns.count_tokens(turn)
         headers = told_headers(parts.served.name, ignored_fields(body))
         return json_answer(InputTokens(input_tokens=counted), headers=headers)
 
@@ -160,7 +161,9 @@ class ResponsesEndpoint:
         body: ResponsesBody = self._decoder.decode(sent)
         self.parts.served.check(body.model)
         check(body)
-        return body, response_request(body, tenant, await self.kept.before(body, tenant))
+        with SENT_NAMES.told():
+            before = await self.kept.before(body, tenant)
+        return body, response_request(body, tenant, before)
 
     async def create(self, request: Request, tenant: str) -> Response:
         """The answer to an HTTP request. Raises SessileError before the turn has started."""
@@ -178,7 +181,7 @@ class ResponsesEndpoint:
         caller.check_stream(body.stream)
         turn = caller.turn(turn, sent, body)
         if turn.sampling.grammar is not None:
-            await parts.turns.check_grammar(turn.sampling.grammar, "text.format")
+            await parts.turns.check_grammar(turn.sampling.grammar, "text.format.schema")
         head = _head(body, turn, parts.served.name)
         headers = {"x-request-id": head.id, **told_headers(head.model, ignored_fields(body), turn)}
         writer = ResponseWriter(head)
@@ -190,7 +193,7 @@ class ResponsesEndpoint:
         self, turn: CompletionRequest, body: ResponsesBody, writer: ResponseWriter
     ) -> AsyncGenerator[CompletionEvent, None]:
         """The turn's events; its end comes when the response is on disk."""
-        async with aclosing(self.parts.turns.complete(turn)) as events:  # type: ignore[type-var]
+        async with aclosing(SENT_NAMES.told_of(self.parts.turns.complete(turn))) as events:
             async for event in events:
                 if not isinstance(event, TurnBegun):
                     writer.heard(event)

@@ -279,7 +279,7 @@ async def test_the_form_of_an_answer(web: WebBench, http: httpx.AsyncClient) -> 
         ({"input": [{"type": "function_call", "name": "f"}]}, 400, "input[0]"),
         ({"model": "gpt"}, 404, "model"),
         ({"previous_response_id": "resp_x"}, 404, "previous_response_id"),
-        ({"conversation": "ses_x"}, 404, "session_id"),
+        ({"conversation": "ses_x"}, 404, "conversation"),
         ({"conversation": "ses_x", "previous_response_id": "resp_x"}, 400, "previous_response_id"),
         ({"conversation": "ses_x", "store": False}, 400, "store"),
         ({"tools": [{"type": "web_search"}]}, 400, "tools[0].type"),
