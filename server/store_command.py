@@ -14,6 +14,7 @@ from ..sessions.copies.databases import require_sound
 from ..sessions.copies.replace import ALL, Part
 from ..sessions.copies.restore import restore_newest
 from ..sessions.errors import StoreError
+from ..sessions.store.moves import require_ended
 
 
 def run_store(given: argparse.Namespace, data_dir: Path) -> int:
@@ -38,6 +39,7 @@ _LOST = {
 
 
 def _check(data_dir: Path) -> None:
+    require_ended(data_dir)
     present = [data_dir / part.database for part in ALL if part is Part.SESSIONS or (data_dir / part.database).exists()]
     for path in present:
         require_sound(path)

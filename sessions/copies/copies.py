@@ -18,6 +18,7 @@ from ..batches.store import DATABASE_NAME as BATCHES
 from ..errors import StoreError
 from ..store.files import DATABASE_NAME as SESSIONS
 from ..store.files import make_durable
+from ..store.moves import require_ended
 from .alone import alone, alone_if_free
 from .batches import copy_batches, room_for_batches
 from .databases import copy_database, size_of_database
@@ -77,6 +78,7 @@ class DataCopies:
             ) from error
 
     def _made(self) -> Path:
+        require_ended(self._data_folder)
         unfinished = self._folder / "unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
         try:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..errors import StoreError
 from ..store.lock import DataFolderLock
+from ..store.moves import finish_moves
 from .alone import alone
 from .copies import FOLDER_NAME as COPIES
 from .copies import DataCopies
@@ -31,13 +32,15 @@ def restore_newest(folder: Path, clock: Callable[[], float] = time.time, parts: 
     """Put ``parts`` of their newest sound copies in their place; what was there is moved aside, never deleted.
 
     Batches come from no newer copy than sessions: what a line's result names is there. A part that no such copy has,
-    because the folder had none when they were made, is left as it is. What fails before the end changes nothing.
+    because the folder had none when they were made, is left as it is. What fails before the end changes nothing;
+    what is killed is finished by the next start, or by the next restore before its own work.
 
     Raises:
         StoreError: a server uses the folder, there is no sound copy, or the disk failed.
     """
     lock = DataFolderLock(folder)
     try:
+        finish_moves(folder)
         with alone(folder / COPIES):
             sources = _newest_sound(DataCopies(folder, clock).all(), parts)
             return Restored(sources, put_in_place(sources, folder, int(clock())))

@@ -15,6 +15,7 @@ from .change import Change, KeepingChange
 from .conversations import StoredConversation, StoredResponse
 from .files import DATABASE_NAME, create_database
 from .lock import DataFolderLock
+from .moves import finish_moves
 from .rows import StoredAnswer
 from .threads import DatabaseThread, GroupCommit, log_failure, to_the_end
 from .tool_latencies import StoredLatency
@@ -37,6 +38,7 @@ class SessionStore:
         path = folder / DATABASE_NAME
         with ExitStack() as opened:
             opened.callback(DataFolderLock(folder).release)
+            finish_moves(folder)
             try:
                 create_database(path)
             except OSError as error:
