@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 from .errors import BenchError
 
@@ -22,9 +24,16 @@ class Command:
     execute: Callable[[argparse.Namespace], int]
 
 
+class _Parser(argparse.ArgumentParser):
+    """Tells what is wrong with the flags in a sentence, as all else that is wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        raise BenchError(message, remedy=f"see {self.prog} --help")
+
+
 def build_parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
     """The parser of all commands."""
-    parser = argparse.ArgumentParser(prog="bench-agent", description="Measure servers as agents use them.")
+    parser = _Parser(prog="bench-agent", description="Measure servers as agents use them.")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in commands:
         says = command.says[0].upper() + command.says[1:] + "."
@@ -35,7 +44,7 @@ def build_parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command. 0: all went well; 1: an error, told in one sentence; others as the command says."""
+    """Run a command. 0: all went well; 1: an error, told in one sentence; 130: interrupted; others as it says."""
     try:
         from .commands.catalogue import COMMANDS
     except ModuleNotFoundError as error:
@@ -43,13 +52,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         sys.stderr.write(_MISSING.format(name=error.name) + "\n")
         return 1
-    given = build_parser(COMMANDS).parse_args(arguments)
     try:
+        given = build_parser(COMMANDS).parse_args(arguments)
         return int(given.execute(given))
     except BenchError as error:
         sys.stderr.write(f"bench-agent: {error}\n")
         return 1
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        sys.stderr.write("bench-agent: interrupted\n")
         return 130
 
 

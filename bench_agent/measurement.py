@@ -26,7 +26,17 @@ from .metrics.process_usage import ProcessMeter, ProcessUsage
 from .metrics.records import TurnRecord
 from .metrics.roofline import Limits
 from .metrics.summary import Judgement, summarise
-from .report.record import TURNS_FILE, ClientOverhead, Provenance, RunRecord, WorkloadFacts, write_record
+from .report.record import (
+    RECORD_FILE,
+    TURNS_FILE,
+    ClientOverhead,
+    Provenance,
+    RunRecord,
+    WorkloadFacts,
+    write_record,
+)
+from .report.turns_file import TurnsFile
+from .stopping import unless
 from .targets.target import Target
 from .workload.adjust import Adjustments
 from .workload.plan import Workload
@@ -60,30 +70,32 @@ async def measure(
 ) -> RunRecord:
     """Measure one target, and leave the record and the turns in ``folder``, which has to be there.
 
-    When ``stop`` is set, or the server is gone, what there is by then is recorded and marked. Raises TargetError when
-    not even the warm-up succeeds.
+    When ``stop`` is set, the server is gone or the disk is full, what there is by then is recorded and marked. Raises
+    TargetError when not even the warm-up succeeds, BenchError when the record cannot be written.
     """
     stop = stop or asyncio.Event()
     prefill = await _prepare(plan, target, stop)
+    (folder / RECORD_FILE).unlink(missing_ok=True)  # an older one would be beside turns that are not its own
     busy = BusyMeter()
     server = None if target.pid is None else ProcessMeter(target.pid)
     lag = LagMeter()
-    with _no_collector(), (folder / TURNS_FILE).open("wb", buffering=0) as turns:
+    with _no_collector(), TurnsFile(folder / TURNS_FILE) as turns:
 
         def keep(record: TurnRecord) -> None:
-            turns.write(msgspec.json.encode(record) + b"\n")
+            turns.keep(record)
             watch(record)
 
         lag.start()
         if server is not None:
             server.start()
         try:
-            outcome = await LoadRunner(plan.workload, target.driver, plan.load, watch=keep).run(stop)
+            runner = LoadRunner(plan.workload, target.driver, plan.load, watch=keep, is_there=target.is_there)
+            outcome = await runner.run(stop, turns.failed)
         finally:
             found_lag = await lag.stop()
             usage = None if server is None else server.stop()
     client = ClientOverhead(lag=found_lag)
-    added = await _added(plan, target.driver.wire) if outcome.ended is Ended.DONE else None
+    added = await unless(stop, _added(plan, target.driver.wire)) if outcome.ended is Ended.DONE else None
     if added is not None:
         client = ClientOverhead(lag=found_lag, null_server_p50_s=added.ttft_p50_s, null_server_p99_s=added.ttft_p99_s)
     record = _record(plan, target, outcome, usage, client, prefill, busy)
@@ -106,17 +118,11 @@ async def _prepare(plan: Measurement, target: Target, stop: asyncio.Event) -> Pr
     """Warm-up and cold prompts, given up when ``stop`` is set."""
 
     async def work() -> PrefillFit | None:
-        await warm_up(target.driver, plan.warm_up_turns)
-        return await prefill_speed(target.driver, target.context_length) if plan.calibrate else None
+        retries = plan.load.retries
+        await warm_up(target.driver, plan.warm_up_turns, retries)
+        return await prefill_speed(target.driver, target.context_length, retries) if plan.calibrate else None
 
-    preparing, stopped = asyncio.ensure_future(work()), asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait((preparing, stopped), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        preparing.cancel()
-        stopped.cancel()
-        await asyncio.wait((preparing, stopped))
-    return None if preparing.cancelled() else preparing.result()
+    return await unless(stop, work())
 
 
 def _record(

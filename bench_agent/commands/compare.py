@@ -6,13 +6,13 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from ..report.comparison import check_comparable, distinct_labels, warnings_of
+from ..report.files import made_folder
 from ..report.page import write_page
 from ..report.plots import plot_speed, plot_tokens, plot_ttft, plot_turns, read_turns
 from ..report.record import RunRecord, read_record
 from ..report.table import print_table
+from ..report.terminal import terminal
 
 CAPTIONS = {
     "ttft.png": "Times to the first token: how many of the turns were at least so fast.",
@@ -33,18 +33,18 @@ def execute(given: argparse.Namespace) -> int:
     folders = [path if path.is_dir() else path.parent for path in given.results]
     records = distinct_labels([read_record(path) for path in given.results])
     check_comparable(records)
-    console = Console()
+    console = terminal()
     print_table(records, console)
     for line in warnings_of(records):
-        console.print(f"mind: {line}", style="yellow")
+        console.print(f"mind: {line}", style="yellow", soft_wrap=True)
     if given.out is not None:
-        console.print(f"report: {write_comparison(records, folders, given.out)}")
+        console.print(f"report: {write_comparison(records, folders, given.out)}", soft_wrap=True)
     return 0
 
 
 def write_comparison(records: Sequence[RunRecord], folders: Sequence[Path], out: Path) -> Path:
     """The page and its plots; returns the page."""
-    out.mkdir(parents=True, exist_ok=True)
+    made_folder(out)
     turns = [read_turns(folder) for folder in folders]
     plots = [
         plot_ttft(records, turns, out),

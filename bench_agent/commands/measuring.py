@@ -1,12 +1,9 @@
-"""What ``run``, ``sweep`` and ``report`` share: a measurement from the flags, under Ctrl-C."""
+"""What ``run``, ``sweep`` and ``report`` share: a measurement from the flags."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import math
 from datetime import datetime
 from pathlib import Path
 
@@ -15,12 +12,14 @@ from ..load.shape import LoadShape
 from ..measurement import Measurement, measure
 from ..metrics.machine import git_revision
 from ..metrics.roofline import Limits, limits, measure_rates
+from ..report.files import file_name, made_folder
 from ..report.progress import LiveProgress
 from ..report.record import RunRecord
 from ..targets.target import TargetSpec, reach
 from ..workload.adjust import Adjustments
 from ..workload.plan import Workload
 from .options import judgement
+from .signals import Signals
 
 
 def plan_of(
@@ -41,26 +40,13 @@ def plan_of(
     )
 
 
-async def measure_target(spec: TargetSpec, plan: Measurement, folder: Path) -> RunRecord:
-    """One target, from its start to its record, with progress and Ctrl-C. Raises BenchError."""
-    async with stop_on_signal() as stop, reach(spec, folder) as target:
+async def measure_target(signals: Signals, spec: TargetSpec, plan: Measurement, folder: Path) -> RunRecord:
+    """One target, from its start to its record, with progress. Once it is reached, the first signal stops the load and
+    leaves a partial record; any other one cancels. Raises BenchError."""
+    async with reach(spec, folder) as target:
         turns = None if plan.load.duration_s is not None else plan.workload.num_turns * plan.load.repeats
-        with LiveProgress(plan.label, turns) as progress:
+        with signals.stopping() as stop, LiveProgress(plan.label, turns) as progress:
             return await measure(plan, target, folder, watch=progress.turn, stop=stop)
-
-
-@asynccontextmanager
-async def stop_on_signal() -> AsyncIterator[asyncio.Event]:
-    """An event that Ctrl-C and SIGTERM set, instead of ending the program."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    try:
-        yield stop
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
 
 
 def model_limits(text: str | None) -> Limits | None:
@@ -69,6 +55,8 @@ def model_limits(text: str | None) -> Limits | None:
         return None
     try:
         parameters, weight_bytes = (float(number) for number in text.split(","))
+        if not all(0 < number < math.inf for number in (parameters, weight_bytes)):
+            raise ValueError
     except ValueError:
         raise BenchError(f"--limits {text!r} is not PARAMETERS,BYTES", remedy="for example 134.5e6,269e6") from None
     rates = measure_rates()
@@ -78,9 +66,6 @@ def model_limits(text: str | None) -> Limits | None:
 
 
 def result_folder(given: argparse.Namespace, label: str) -> Path:
-    """Where the result goes; made if need be."""
-    name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in label)
+    """Where the result goes; made if need be. Raises BenchError."""
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    folder: Path = given.out or Path("bench-results") / f"{stamp}-{name}"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    return made_folder(given.out or Path("bench-results") / f"{stamp}-{file_name(label)}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from ..workload.distributions import parse_distribution
 from ..workload.plan import Workload
 from ..workload.presets import PRESETS, preset
 from ..workload.synthetic import synthetic_workload
+from .flag_types import header, header_name, not_negative, positive, whole, words
 
 
 def add_target_flags(parser: argparse.ArgumentParser) -> None:
@@ -30,22 +30,34 @@ def add_target_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("server")
     group.add_argument("--target", metavar="ADDRESS", help="http://HOST:PORT (OpenAI's protocol) or grpc://HOST:PORT")
     group.add_argument("--serve", choices=[known.name for known in LAUNCHERS], help="start a server for the run")
-    group.add_argument("--serve-flags", metavar="FLAGS", default="", help="flags for the started server, in one text")
+    group.add_argument(
+        "--serve-flags", type=words, metavar="FLAGS", default=(), help="flags for the started server, in one text"
+    )
     group.add_argument("--serve-python", metavar="PATH", help="the interpreter of the server's own environment")
+    group.add_argument("--start-timeout", type=positive, metavar="S", help="of a started server (600; vllm 1800)")
     group.add_argument("--wire", choices=("http", "grpc"), default="http", help="how a started sessile is spoken to")
     group.add_argument("--model", metavar="NAME", help="the model to ask for, or to serve")
     group.add_argument("--dialect", metavar="NAME", help="sessile, vllm, llama-server, llama-cpp-python, openai")
     group.add_argument("--server-name", metavar="NAME", help="for the record, where the server does not say")
     group.add_argument("--server-version", metavar="TEXT", help="for the record, where the server does not say")
-    group.add_argument("--server-flags", metavar="FLAGS", help="for the record: the flags it was started with")
+    group.add_argument(
+        "--server-flags", type=words, metavar="FLAGS", help="for the record: the flags it was started with"
+    )
     group.add_argument("--quantisation", metavar="TEXT", help="for the record: bf16, q4_1, …")
     group.add_argument("--server-hardware", metavar="TEXT", help="for the record, when it is another machine")
-    group.add_argument("--header", metavar="NAME=VALUE", action="append", default=[], help="sent with each request")
+    group.add_argument(
+        "--header", type=header, metavar="NAME=VALUE", action="append", default=[], help="sent with each request"
+    )
     group.add_argument("--extra", metavar="JSON", default="{}", help="merged into each request's body")
-    group.add_argument("--session-header", metavar="NAME", help="a header that says the session's name (x-session-id)")
+    group.add_argument(
+        "--session-header",
+        type=header_name,
+        metavar="NAME",
+        help="a header that says the session's name (x-session-id)",
+    )
     group.add_argument("--tenant", default="", help="Sessile's tenant (else each run has its own)")
     group.add_argument("--keep-cache", action="store_true", help="use what earlier runs left in the server's cache")
-    group.add_argument("--timeout", type=float, default=600.0, metavar="S", help="of one turn")
+    group.add_argument("--timeout", type=positive, default=600.0, metavar="S", help="of one turn")
 
 
 def target_spec(given: argparse.Namespace, **changes: Any) -> TargetSpec:
@@ -54,26 +66,26 @@ def target_spec(given: argparse.Namespace, **changes: Any) -> TargetSpec:
         extra = msgspec.json.decode(given.extra, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError) as error:
         raise BenchError(f"--extra is not a JSON object: {error}") from None
-    headers = dict(_pair(header) for header in given.header)
     spec = {
         "address": given.target,
         "serve": given.serve,
-        "serve_flags": tuple(shlex.split(given.serve_flags)),
+        "serve_flags": given.serve_flags,
         "serve_python": given.serve_python,
         "wire": given.wire,
         "model": given.model,
         "dialect": given.dialect,
         "server_name": given.server_name,
         "server_version": given.server_version,
-        "server_flags": None if given.server_flags is None else tuple(shlex.split(given.server_flags)),
+        "server_flags": given.server_flags,
         "quantisation": given.quantisation,
         "hardware": given.server_hardware,
-        "headers": headers,
+        "headers": dict(given.header),
         "extra": extra,
         "session_header": given.session_header,
         "tenant": given.tenant,
         "own_cache": not given.keep_cache,
         "timeout_s": given.timeout,
+        "start_timeout_s": given.start_timeout,
     }
     return TargetSpec(**(spec | changes))
 
@@ -87,19 +99,19 @@ def add_workload_flags(parser: argparse.ArgumentParser) -> None:
     )
     add_format_flags(group)
     group.add_argument(
-        "--sessions", type=int, metavar="N", help="the first N sessions; of a made-up agent, how many (8)"
+        "--sessions", type=whole(1), metavar="N", help="the first N sessions; of a made-up agent, how many (8)"
     )
-    group.add_argument("--max-turns", type=int, metavar="N", help="at most N turns a session")
-    group.add_argument("--max-context", type=int, metavar="TOKENS", help="leave out turns that would be longer")
-    group.add_argument("--output-tokens", type=int, metavar="N", help="all answers as long as this")
-    group.add_argument("--max-output-tokens", type=int, metavar="N", help="no answer longer than this")
+    group.add_argument("--max-turns", type=whole(1), metavar="N", help="at most N turns a session")
+    group.add_argument("--max-context", type=whole(1), metavar="TOKENS", help="leave out turns that would be longer")
+    group.add_argument("--output-tokens", type=whole(1), metavar="N", help="all answers as long as this")
+    group.add_argument("--max-output-tokens", type=whole(1), metavar="N", help="no answer longer than this")
     group.add_argument(
-        "--scale", type=float, default=1.0, metavar="F", help="lengths of made-up and hash-id prompts times F"
+        "--scale", type=positive, default=1.0, metavar="F", help="lengths of made-up and hash-id prompts times F"
     )
     group.add_argument(
         "--gap", metavar="DIST", help="gaps between turns: 0.2, uniform:0,0.4, exp:0.2 (else the trace's)"
     )
-    group.add_argument("--gap-cap", type=float, metavar="S", help="no gap longer than this")
+    group.add_argument("--gap-cap", type=not_negative, metavar="S", help="no gap longer than this")
     group.add_argument("--fill-unrecorded", action="store_true", help="make up the system prompt that a trace lacks")
     group.add_argument("--seed", type=int, default=0, help="the same seed is the same load")
 
@@ -122,11 +134,22 @@ def load_workload(given: argparse.Namespace) -> tuple[Workload, Adjustments]:
         max_output_tokens=given.max_output_tokens,
         output_tokens=given.output_tokens,
         scale=given.scale,
-        gap=parse_distribution(given.gap) if given.gap else None,
+        gap=None if given.gap is None else parse_distribution(given.gap),
         gap_cap_s=given.gap_cap,
         fill_unrecorded=given.fill_unrecorded,
         seed=given.seed,
     )
+    workload, changes = _changed_workload(given, changes)
+    if not workload.sessions:
+        raise BenchError(
+            f"nothing is left of {given.workload} to send",
+            field="workload",
+            remedy="raise --max-context, or give a trace that has turns",
+        )
+    return workload, changes
+
+
+def _changed_workload(given: argparse.Namespace, changes: Adjustments) -> tuple[Workload, Adjustments]:
     path = Path(given.workload)
     if path.exists():
         workload = read_workload(path, BadLines(skip=given.skip_bad), given.format)
@@ -143,28 +166,30 @@ def load_workload(given: argparse.Namespace) -> tuple[Workload, Adjustments]:
 def add_load_flags(parser: argparse.ArgumentParser) -> None:
     """How the sessions are put to the server."""
     group = parser.add_argument_group("load")
-    group.add_argument("--concurrency", type=int, default=1, metavar="N", help="sessions at a time")
-    group.add_argument("--rate", type=float, metavar="R", help="sessions a second, instead of a number at a time")
+    group.add_argument("--concurrency", type=whole(1), default=1, metavar="N", help="sessions at a time")
+    group.add_argument("--rate", type=positive, metavar="R", help="sessions a second, instead of a number at a time")
     group.add_argument(
         "--arrivals",
         choices=[kind.value for kind in Arrivals],
         help="closed (with --concurrency), poisson or constant (with --rate), or as in the trace",
     )
-    group.add_argument("--speedup", type=float, default=1.0, metavar="F", help="the trace's arrivals F times as fast")
-    group.add_argument("--ramp", type=float, default=0.0, metavar="S", help="spread the first sessions' starts")
-    group.add_argument("--duration", type=float, metavar="S", help="run sessions again until then")
-    group.add_argument("--repeats", type=int, default=1, metavar="N", help="the whole load N times, for intervals")
+    group.add_argument(
+        "--speedup", type=positive, default=1.0, metavar="F", help="the trace's arrivals F times as fast"
+    )
+    group.add_argument("--ramp", type=not_negative, default=0.0, metavar="S", help="spread the first sessions' starts")
+    group.add_argument("--duration", type=positive, metavar="S", help="run sessions again until then")
+    group.add_argument("--repeats", type=whole(1), default=1, metavar="N", help="the whole load N times, for intervals")
     group.add_argument(
         "--history",
         choices=[kind.value for kind in History],
         default=History.SAMPLED.value,
         help="answers that later turns build on: the server's own, or those of the trace",
     )
-    group.add_argument("--retries", type=int, default=3, metavar="N", help="for a busy or unreachable server")
+    group.add_argument("--retries", type=whole(0), default=3, metavar="N", help="for a busy or unreachable server")
     group.add_argument("--free-length", action="store_true", help="let the model end its answers")
-    group.add_argument("--temperature", type=float, default=0.0)
+    group.add_argument("--temperature", type=not_negative, default=0.0)
     group.add_argument("--no-tools", action="store_true", help="do not send the trace's tool definitions")
-    group.add_argument("--warm-up", type=int, default=2, metavar="N", help="turns before, not measured")
+    group.add_argument("--warm-up", type=whole(0), default=2, metavar="N", help="turns before, not measured")
     group.add_argument("--no-calibrate", action="store_true", help="no cold prompts before (no hit rate by time)")
 
 
@@ -195,12 +220,12 @@ def add_judgement_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("result")
     group.add_argument("--slo", metavar="BOUNDS", help="ttft=500ms,itl=50ms (also tpot, e2e): counts goodput")
     group.add_argument("--price", metavar="PRICES", help="in=0.5,cached=0.05,out=1.5: money for a million tokens")
-    group.add_argument("--machine-hour", type=float, metavar="MONEY", help="what the machine costs an hour")
+    group.add_argument("--machine-hour", type=not_negative, metavar="MONEY", help="what the machine costs an hour")
     group.add_argument(
         "--limits", metavar="PARAMETERS,BYTES", help="of the model: draws this machine's limit (needs torch)"
     )
     group.add_argument(
-        "--null-seconds", type=float, default=2.0, metavar="S", help="against the null server; 0: leave out"
+        "--null-seconds", type=not_negative, default=2.0, metavar="S", help="against the null server; 0: leave out"
     )
     group.add_argument("--label", metavar="TEXT", help="the result's name in tables and plots")
     group.add_argument("--git-revision", metavar="TEXT", help="for the record, outside of a checkout")
@@ -209,14 +234,9 @@ def add_judgement_flags(parser: argparse.ArgumentParser) -> None:
 
 def judgement(given: argparse.Namespace) -> Judgement:
     """Raises BenchError."""
-    price = parse_price(given.price) if given.price else None
+    price = None if given.price is None else parse_price(given.price)
     if given.machine_hour is not None:
+        if price is not None:
+            raise BenchError("--price and --machine-hour are two ways to count one cost", remedy="pass one of them")
         price = Price(machine_hour=given.machine_hour)
-    return Judgement(slo=parse_slo(given.slo) if given.slo else None, price=price)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise BenchError(f"--header {text!r} is not NAME=VALUE")
-    return name, value
+    return Judgement(slo=None if given.slo is None else parse_slo(given.slo), price=price)

@@ -11,8 +11,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rich.console import Console
-
 from ..driver.ask import Conversation
 from ..driver.openai_http import OpenAiDriver
 from ..errors import BenchError, TargetError
@@ -21,10 +19,13 @@ from ..quality.perplexity import perplexity
 from ..quality.record import QualityRecord, ServerQuality, print_quality, write_quality
 from ..quality.validity import json_answers, tool_calls
 from ..report.record import ServerFacts
+from ..report.terminal import terminal
 from ..targets.target import Target, TargetSpec, reach
 from ..workload.plan import Workload
+from .flag_types import share, whole
 from .measuring import result_folder
 from .options import add_target_flags, add_workload_flags, load_workload, target_spec
+from .signals import Signals
 
 COLD = "cold"
 
@@ -36,24 +37,24 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("quality")
     group.add_argument("--reference", metavar="ADDRESS|cold", help="another server, or the same with a cold cache")
     group.add_argument("--reference-model", metavar="NAME", help="the model to ask the reference for")
-    group.add_argument("--max-tokens", type=int, default=48, metavar="N", help="of each answer")
+    group.add_argument("--max-tokens", type=whole(1), default=48, metavar="N", help="of each answer")
     group.add_argument("--perplexity", type=Path, metavar="FILE", help="of this text")
-    group.add_argument("--perplexity-tokens", type=int, default=200, metavar="N", help="of its beginning")
+    group.add_argument("--perplexity-tokens", type=whole(1), default=200, metavar="N", help="of its beginning")
     group.add_argument("--no-validity", action="store_true", help="do not ask for tool calls and JSON")
     group.add_argument("--label", metavar="TEXT")
     group.add_argument("--out", type=Path, metavar="FOLDER", help="where quality.json goes")
-    group.add_argument("--require-agreement", type=float, metavar="SHARE", help="exit with 4 below this share")
+    group.add_argument("--require-agreement", type=share, metavar="SHARE", help="exit with 4 below this share")
 
 
 def execute(given: argparse.Namespace) -> int:
     """0, or 4 when fewer answers are identical than required. Raises BenchError."""
     workload, _ = load_workload(given)
     folder = result_folder(given, given.label or "quality")
-    text = given.perplexity.read_text() if given.perplexity is not None else None
+    text = None if given.perplexity is None else _text(given.perplexity)
     record = asyncio.run(_check(given, workload, folder, text))
-    console = Console()
+    console = terminal()
     print_quality(record, console)
-    console.print(f"result: {write_quality(record, folder)}")
+    console.print(f"result: {write_quality(record, folder)}", soft_wrap=True)
     found = record.agreement
     below = given.require_agreement is not None and (found is None or found.identical < given.require_agreement)
     return 4 if below else 0
@@ -61,6 +62,7 @@ def execute(given: argparse.Namespace) -> int:
 
 async def _check(given: argparse.Namespace, workload: Workload, folder: Path, text: str | None) -> QualityRecord:
     async with AsyncExitStack() as stack:
+        stack.enter_context(Signals())
         target = await stack.enter_async_context(reach(target_spec(given), folder))
         driver = _http(target)
         found: Agreement | None = None
@@ -86,6 +88,17 @@ async def _check(given: argparse.Namespace, workload: Workload, folder: Path, te
             target_quality=await _quality_of(driver, given, text),
             reference_quality=other_quality,
         )
+
+
+def _text(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        raise BenchError(f"{path} cannot be read: {reason}", field="perplexity") from None
+    if not text.strip():
+        raise BenchError(f"{path} has no text", field="perplexity")
+    return text
 
 
 async def _quality_of(driver: OpenAiDriver, given: argparse.Namespace, text: str | None) -> ServerQuality:

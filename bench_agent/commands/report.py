@@ -10,14 +10,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import secrets
-import shlex
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from rich.console import Console
 
 from ..errors import BenchError
 from ..load.overhead import Overhead, measure_overhead
@@ -27,10 +24,12 @@ from ..metrics.machine import git_revision
 from ..metrics.roofline import Limits
 from ..metrics.summary import Judgement
 from ..quality.agreement import Agreement, agreement, answer_again, converse
+from ..report.files import made_folder
 from ..report.knee import plot_knee
 from ..report.progress import LiveProgress
 from ..report.record import RunRecord
 from ..report.standard import StandardReport, write_standard_report
+from ..report.terminal import terminal
 from ..targets.launchers import ServeRequest, launcher_named
 from ..targets.server_process import ServerProcess
 from ..targets.target import TargetSpec, reach
@@ -39,8 +38,10 @@ from ..workload.plan import Workload
 from ..workload.presets import preset
 from ..workload.synthetic import synthetic_workload
 from .compare import write_comparison
-from .measuring import model_limits, stop_on_signal
+from .flag_types import positive, whole, words
+from .measuring import model_limits
 from .quality import cold_conversations
+from .signals import Signals
 
 EMBEDDED_MODEL = "134.5e6,269e6"  # SmolLM2-135M: parameters, and bytes of its weights in bfloat16
 WORKLOAD = "agent-load"
@@ -49,11 +50,13 @@ WORKLOAD = "agent-load"
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """All flags of the command."""
     parser.add_argument("--out", type=Path, default=Path("docs/benchmarks"), metavar="FOLDER")
-    parser.add_argument("--budget", type=float, default=420.0, metavar="S", help="no step starts later (420)")
-    parser.add_argument("--sessions", default="1,2,4,8", metavar="N1,N2,…", help="sessions at a time in the sweep")
-    parser.add_argument("--max-turns", type=int, metavar="N", help="turns a session (the preset's 6)")
-    parser.add_argument("--repeats", type=int, default=4, metavar="N", help="of the runs that are compared")
-    parser.add_argument("--serve-flags", default="", metavar="FLAGS", help="flags of the server")
+    parser.add_argument("--budget", type=positive, default=420.0, metavar="S", help="no step starts later (420)")
+    parser.add_argument(
+        "--sessions", type=_numbers, default=(1, 2, 4, 8), metavar="N1,N2,…", help="sessions at a time in the sweep"
+    )
+    parser.add_argument("--max-turns", type=whole(1), metavar="N", help="turns a session (the preset's 6)")
+    parser.add_argument("--repeats", type=whole(1), default=4, metavar="N", help="of the runs that are compared")
+    parser.add_argument("--serve-flags", type=words, default=(), metavar="FLAGS", help="flags of the server")
     parser.add_argument("--model", metavar="NAME", help="another model than the embedded one")
     parser.add_argument("--quantisation", default="bf16", metavar="TEXT")
     parser.add_argument(
@@ -64,7 +67,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--peer-python", metavar="PATH", help="the interpreter of the peer's environment")
     parser.add_argument("--peer-model", metavar="PATH", help="the peer's model")
-    parser.add_argument("--peer-flags", default="", metavar="FLAGS")
+    parser.add_argument("--peer-flags", type=words, default=(), metavar="FLAGS")
     parser.add_argument("--peer-quantisation", default="unknown", metavar="TEXT")
     parser.add_argument("--git-revision", metavar="TEXT")
 
@@ -73,7 +76,7 @@ def execute(given: argparse.Namespace) -> int:
     """0: a report was written. Raises BenchError when nothing could be measured."""
     began = time.monotonic()
     records = given.out / "records"
-    records.mkdir(parents=True, exist_ok=True)
+    made_folder(records)
     limits = None if given.limits == "none" else model_limits(given.limits)
     with tempfile.TemporaryDirectory(prefix="bench-agent-") as scratch:
         run = _ReportRun(given, records, Path(scratch), limits, began)
@@ -93,7 +96,7 @@ def execute(given: argparse.Namespace) -> int:
         overhead=tuple(run.overhead),
         left_out=tuple(run.left_out),
     )
-    Console().print(f"report: {write_standard_report(report, given.out)}")
+    terminal().print(f"report: {write_standard_report(report, given.out)}", soft_wrap=True)
     return 0
 
 
@@ -117,7 +120,7 @@ class _ReportRun:
 
     async def run(self) -> None:
         """All steps. The server runs for the first ones only, so that it does not disturb the peer."""
-        async with stop_on_signal() as self._stop:
+        with Signals() as signals:
             for wire in ("http", "grpc"):
                 await self._step(f"the harness by {wire}", lambda wire=wire: self._own_overhead(wire))  # type: ignore[misc]
             request = self._request(self.given.serve_flags, self.given.model, None)
@@ -126,16 +129,17 @@ class _ReportRun:
             await server.start()
             http = server.plan.ready_url.removesuffix("/ready")
             grpc = f"grpc://127.0.0.1:{server.plan.command[server.plan.command.index('--grpc-port') + 1]}"
-            try:
-                await self._step("one session by gRPC", lambda: self._compare("sessile, gRPC", grpc, server))
-                await self._step("one session by HTTP", lambda: self._compare("sessile, HTTP", http, server))
-                await self._step("equal answers", lambda: self._cold_answers(http))
-                for number in self.given.sessions.split(","):
-                    await self._step(f"{number} sessions", lambda n=int(number): self._sweep(n, http, server))  # type: ignore[misc]
-            finally:
-                await server.stop()
-            if self.given.peer is not None:
-                await self._step(self.given.peer, self._peer)
+            with signals.stopping() as self._stop:
+                try:
+                    await self._step("one session by gRPC", lambda: self._compare("sessile, gRPC", grpc, server))
+                    await self._step("one session by HTTP", lambda: self._compare("sessile, HTTP", http, server))
+                    await self._step("equal answers", lambda: self._cold_answers(http))
+                    for number in self.given.sessions:
+                        await self._step(f"{number} sessions", lambda n=number: self._sweep(n, http, server))  # type: ignore[misc]
+                finally:
+                    await server.stop()
+                if self.given.peer is not None:
+                    await self._step(self.given.peer, self._peer)
 
     async def _step(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         if self._stop.is_set() or time.monotonic() - self.began > self.given.budget:
@@ -159,7 +163,7 @@ class _ReportRun:
         spec = TargetSpec(
             serve=given.peer,
             serve_python=given.peer_python,
-            serve_flags=tuple(shlex.split(given.peer_flags)),
+            serve_flags=given.peer_flags,
             model=given.peer_model,
             quantisation=given.peer_quantisation,
         )
@@ -180,8 +184,7 @@ class _ReportRun:
             null_seconds=0.0,
             limits=self.limits,
         )
-        folder = self.records / _file_name(label)
-        folder.mkdir(exist_ok=True)
+        folder = made_folder(self.records / _file_name(label))
         async with reach(spec, self.scratch) as target:
             with LiveProgress(label, workload.num_turns * load.repeats) as progress:
                 return await measure(plan, target, folder, watch=progress.turn, stop=self._stop)
@@ -215,8 +218,12 @@ class _ReportRun:
             server_start_s=server.start_s,
         )
 
-    def _request(self, flags: str, model: str | None, python: str | None) -> ServeRequest:
-        return ServeRequest(model, tuple(shlex.split(flags)), "http", self.scratch, python)
+    def _request(self, flags: tuple[str, ...], model: str | None, python: str | None) -> ServeRequest:
+        return ServeRequest(model, flags, "http", self.scratch, python)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(whole(1), text.split(",")))
 
 
 def _file_name(label: str) -> str:

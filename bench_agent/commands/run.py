@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from pathlib import Path
 
-from rich.console import Console
-
+from ..measurement import Measurement
+from ..report.record import RunRecord
 from ..report.table import print_table
+from ..report.terminal import terminal
+from ..targets.target import TargetSpec
 from .measuring import measure_target, plan_of, result_folder
 from .options import (
     add_judgement_flags,
@@ -18,6 +21,7 @@ from .options import (
     load_workload,
     target_spec,
 )
+from .signals import Signals
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -34,15 +38,22 @@ def execute(given: argparse.Namespace) -> int:
     label = given.label or given.serve or given.target or "run"
     folder = result_folder(given, label)
     plan = plan_of(given, workload, changes, load_shape(given), label)
-    record = asyncio.run(measure_target(target_spec(given), plan, folder))
-    console = Console()
+    record = asyncio.run(_measure(target_spec(given), plan, folder))
+    console = terminal()
     print_table([record], console)
     if not record.complete:
-        console.print(f"PARTIAL ({record.ended}): the turns that were over by then are kept", style="bold red")
+        console.print(
+            f"PARTIAL ({record.ended}): the turns that were over by then are kept", style="bold red", soft_wrap=True
+        )
     missing = record.missing()
     if missing:
-        console.print(f"not to be compared: the record lacks {', '.join(missing)}", style="yellow")
-    console.print(f"result: {folder}")
+        console.print(f"not to be compared: the record lacks {', '.join(missing)}", style="yellow", soft_wrap=True)
+    console.print(f"result: {folder}", soft_wrap=True)
     if not record.complete:
         return 3
     return 4 if record.summary.counts.failed else 0
+
+
+async def _measure(spec: TargetSpec, plan: Measurement, folder: Path) -> RunRecord:
+    with Signals() as signals:
+        return await measure_target(signals, spec, plan, folder)

@@ -7,7 +7,7 @@ import enum
 import itertools
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 import msgspec
 
@@ -19,7 +19,7 @@ from ..workload.text import BlockTexts
 from .session_run import RunContext, SessionRun
 from .shape import Arrivals, LoadShape
 
-_LOST_AFTER = 3  # turns in a row that reached nobody
+_LOST_AFTER = 3  # turns, one after the other, that reached nobody
 
 
 class Ended(enum.StrEnum):
@@ -28,6 +28,7 @@ class Ended(enum.StrEnum):
     DONE = "done"
     INTERRUPTED = "interrupted"
     SERVER_LOST = "server lost"
+    NOT_KEPT = "turns could not be written"
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,8 +40,13 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     ended: Ended
 
 
+async def _always() -> bool:
+    return True
+
+
 class LoadRunner:
-    """Owns the records of one run. ``watch`` hears of every turn as it ends."""
+    """Owns the records of one run. ``watch`` hears of every turn as it ends; ``is_there`` tells whether the server
+    still listens, which is asked when the last turns of a repeat reached nobody."""
 
     def __init__(
         self,
@@ -49,6 +55,7 @@ class LoadRunner:
         shape: LoadShape,
         *,
         watch: Callable[[TurnRecord], None] = lambda record: None,
+        is_there: Callable[[], Awaitable[bool]] = _always,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         shape.check()
@@ -56,6 +63,7 @@ class LoadRunner:
         self._driver = driver
         self._shape = shape
         self._watch = watch
+        self._is_there = is_there
         self._clock = clock
         self._texts = BlockTexts()
         self._turns: list[TurnRecord] = []
@@ -63,20 +71,27 @@ class LoadRunner:
         self._sessions: list[SessionRecord] = []
         self._repeats: list[RepeatRecord] = []
         self._unreachable = 0
+        self._counted_at = 0.0  # when the last of these ended
         self._lost = asyncio.Event()
 
-    async def run(self, stop: asyncio.Event | None = None) -> Outcome:
-        """All repeats, until ``stop`` is set or the server is gone."""
+    async def run(self, stop: asyncio.Event | None = None, not_kept: asyncio.Event | None = None) -> Outcome:
+        """All repeats, until ``stop`` or ``not_kept`` (what is heard of turns cannot be kept) is set, or the server is
+        gone."""
         ended = Ended.DONE
+        ends = {
+            Ended.SERVER_LOST: self._lost,
+            Ended.NOT_KEPT: not_kept or asyncio.Event(),
+            Ended.INTERRUPTED: stop or asyncio.Event(),
+        }
         for repeat in range(self._shape.repeats):
-            ended = await self._one_repeat(repeat, stop or asyncio.Event())
+            ended = await self._one_repeat(repeat, ends)
             if ended is not Ended.DONE:
                 break
         return Outcome(
             turns=tuple(self._turns), sessions=tuple(self._sessions), repeats=tuple(self._repeats), ended=ended
         )
 
-    async def _one_repeat(self, repeat: int, stop: asyncio.Event) -> Ended:
+    async def _one_repeat(self, repeat: int, ends: Mapping[Ended, asyncio.Event]) -> Ended:
         began = len(self._turns)
         origin = self._clock()
         duration = self._shape.duration_s
@@ -90,22 +105,27 @@ class LoadRunner:
             until=origin + duration if duration is not None else float("inf"),
         )
         work = asyncio.ensure_future(self._sessions_of(context))
-        watchers = [asyncio.ensure_future(event.wait()) for event in (stop, self._lost)]
+        watchers = [asyncio.ensure_future(event.wait()) for event in ends.values()]
         try:
             await asyncio.wait((work, *watchers), return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in (work, *watchers):
                 task.cancel()
             await asyncio.wait((work, *watchers))
-        ended = Ended.DONE
-        if self._lost.is_set():
-            ended = Ended.SERVER_LOST
-        elif work.cancelled():
-            ended = Ended.INTERRUPTED
-        else:
+        if not work.cancelled():
             work.result()
+            if self._unreachable and not await self._is_there():
+                self._lost.set()
+        ended = self._how_it_ended(ends, whole=not work.cancelled())
         self._close_repeat(repeat, began, ended)
         return ended
+
+    def _how_it_ended(self, ends: Mapping[Ended, asyncio.Event], *, whole: bool) -> Ended:
+        """A signal that comes when all is done changes nothing; a server that was lost, or turns that were, do."""
+        for ended, event in ends.items():
+            if event.is_set() and not (whole and ended is Ended.INTERRUPTED):
+                return ended
+        return Ended.DONE
 
     def _close_repeat(self, repeat: int, began: int, ended: Ended) -> None:
         """Wall time is from the first turn's start to the last one's end; shares of reusable text are filled in."""
@@ -175,7 +195,14 @@ class LoadRunner:
         if record.status is TurnStatus.OK:
             self._unreachable = 0
         elif record.status is TurnStatus.UNREACHABLE:
-            self._unreachable += 1
-            if self._unreachable >= _LOST_AFTER:
-                self._lost.set()
+            self._count_unreachable(record)
         self._watch(record)
+
+    def _count_unreachable(self, record: TurnRecord) -> None:
+        """Turns that were under way together broke off together: they count as one."""
+        if self._unreachable and record.started_s < self._counted_at:
+            return
+        self._unreachable += 1
+        self._counted_at = record.ended_s
+        if self._unreachable >= _LOST_AFTER:
+            self._lost.set()

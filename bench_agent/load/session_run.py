@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ..driver.ask import Ask, Conversation, Sampling, ServerBusy, ServerUnreachable
+from ..driver.ask import Ask, Conversation, Sampling, ServerUnreachable
 from ..driver.observation import Observation
 from ..errors import BenchError
 from ..metrics.records import SessionRecord, TurnRecord, TurnStatus
 from ..metrics.reuse import SentPrompt
 from ..workload.plan import BlocksPrompt, Message, MessagesPrompt, SessionPlan, TextPrompt, Turn
 from ..workload.text import BlockTexts
+from .attempts import attempt
 from .shape import History, LoadShape
 
 
@@ -99,7 +100,7 @@ class SessionRun:
         seen = Observation(clock=self._context.clock)
         status, fault = TurnStatus.INTERRUPTED, None
         try:
-            await self._attempts(ask, seen)
+            await attempt(self._conversation, ask, seen, self._context.shape.retries)
             status = TurnStatus.OK
         except ServerUnreachable as error:
             status, fault = TurnStatus.UNREACHABLE, str(error)
@@ -110,17 +111,6 @@ class SessionRun:
         if status is TurnStatus.OK:
             place.conversation = (*ask.conversation, self._answer(turn, seen))
             place.ok = True
-
-    async def _attempts(self, ask: Ask, seen: Observation) -> None:
-        while True:
-            try:
-                await self._conversation.turn(ask, seen)
-                return
-            except (ServerBusy, ServerUnreachable) as error:
-                if seen.arrivals or seen.retries >= self._context.shape.retries:
-                    raise
-                seen.retries += 1
-                await asyncio.sleep(error.retry_after_s or 0.1 * 2**seen.retries)
 
     def _ask(self, index: int) -> Ask:
         turn = self._plan.turns[index]

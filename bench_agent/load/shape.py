@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 
 import msgspec
 
@@ -54,7 +55,25 @@ class LoadShape(msgspec.Struct, frozen=True, kw_only=True):
         """Raises BenchError naming the flag."""
         if self.concurrency < 1 or self.repeats < 1:
             raise BenchError("--concurrency and --repeats have to be 1 or more")
-        if self.arrivals in (Arrivals.CONSTANT, Arrivals.POISSON) and not self.rate:
+        if self.arrivals in (Arrivals.CONSTANT, Arrivals.POISSON) and self.rate is None:
             raise BenchError(f"{self.arrivals} arrivals need a rate", remedy="pass --rate SESSIONS_PER_SECOND")
-        if self.speedup <= 0:
-            raise BenchError("--speedup has to be more than 0")
+        for name, value in (("rate", self.rate), ("speedup", self.speedup), ("duration", self.duration_s)):
+            if value is not None and not 0 < value < math.inf:
+                raise BenchError(f"--{name} has to be a number above 0", field=name)
+        if not 0 <= self.ramp_s < math.inf or not 0 <= self.temperature < math.inf or self.retries < 0:
+            raise BenchError("--ramp, --temperature and --retries have to be 0 or more")
+        self._check_arrivals()
+
+    def _check_arrivals(self) -> None:
+        """A flag that would change nothing is a load other than the one that was meant."""
+        closed, timed = self.arrivals is Arrivals.CLOSED, self.arrivals is Arrivals.TRACE
+        for flag, given, taken in (
+            ("--concurrency", self.concurrency != 1, closed),
+            ("--ramp", self.ramp_s > 0, closed),
+            ("--rate", self.rate is not None, not closed and not timed),
+            ("--speedup", self.speedup != 1, timed),
+        ):
+            if given and not taken:
+                raise BenchError(
+                    f"{flag} has no meaning with {self.arrivals} arrivals", remedy="leave it out, or change --arrivals"
+                )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from ..errors import BenchError
@@ -31,12 +33,22 @@ def parse_price(text: str) -> Price:
     names = {"in": "input", "cached": "cached", "out": "output"}
     found: dict[str, float] = {}
     for part in text.split(","):
-        name, _, amount = part.strip().partition("=")
-        try:
-            found[names[name]] = float(amount)
-        except (KeyError, ValueError):
-            raise BenchError(f"{part.strip()!r} is no price", remedy="write in=0.5,cached=0.05,out=1.5") from None
+        name, _, written = part.partition("=")
+        field, amount = names.get(name.strip()), _money(written)
+        if field is None or amount is None:
+            raise BenchError(f"{part.strip()!r} is no price", field="price", remedy="write in=0.5,cached=0.05,out=1.5")
+        if field in found:
+            raise BenchError(f"{name.strip()!r} has two prices", field="price", remedy="leave one out")
+        found[field] = amount
     return Price(**found)
+
+
+def _money(text: str) -> float | None:
+    try:
+        amount = float(text)
+    except ValueError:
+        return None
+    return amount if math.isfinite(amount) and amount >= 0 else None
 
 
 def cost_of(price: Price, *, wall_s: float, tasks: int, prompt: int, cached: int, output: int) -> Cost:

@@ -1,7 +1,8 @@
 """Percentiles with confidence intervals.
 
 Over two repeats or more: the mean of the repeats' percentiles, with Student's t interval of 95%. Of one repeat: its
-percentile, with the 95% interval of 400 bootstrap samples of the values, drawn with a fixed seed.
+percentile, with the 95% interval of 400 bootstrap samples of the values, drawn with a fixed seed. Of more than 5,000
+values samples of 5,000 are drawn, and the interval is narrowed by the root of how many times more there are.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing
 
 _T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
-_SAMPLES = 400
+_SAMPLES, _MOST = 400, 5000
 _Values = np.typing.NDArray[np.float64]
 
 
@@ -71,10 +72,12 @@ def _estimate(repeats: Sequence[_Values], statistic: Callable[[_Values], Any]) -
     values = repeats[0]
     if len(values) < 2:
         return Estimate(float(statistic(values)))
-    few = values if len(values) <= 5000 else np.random.default_rng(1).choice(values, 5000, replace=False)
+    few = values if len(values) <= _MOST else np.random.default_rng(1).choice(values, _MOST, replace=False)
     drawn = np.random.default_rng(0).choice(few, (_SAMPLES, len(few)))
-    low, high = np.percentile(statistic(drawn), [2.5, 97.5])
-    return Estimate(float(statistic(values)), float(low), float(high))
+    value, centre = float(statistic(values)), float(statistic(few))
+    narrower = math.sqrt(len(few) / len(values))  # an interval of more values, from samples of fewer
+    low, high = (value + (float(bound) - centre) * narrower for bound in np.percentile(statistic(drawn), [2.5, 97.5]))
+    return Estimate(value, low, high)
 
 
 def _t(freedom: int) -> float:

@@ -101,7 +101,7 @@ def summarise(
     good = [turn for turn in turns if turn.status is TurnStatus.OK and turn.repeat in walls]
     by_repeat = [[turn for turn in good if turn.repeat == repeat] for repeat in walls]
     tokens = _tokens(good)
-    tasks = [session for session in sessions if session.ok]
+    tasks = [session for session in sessions if session.ok and session.repeat in walls]
 
     def spread(
         value: Callable[[TurnRecord], float | None], wanted: Callable[[TurnRecord], bool] = bool

@@ -8,6 +8,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from ..report.files import write_whole
 from ..report.record import ServerFacts
 from .agreement import Agreement
 from .perplexity import Perplexity
@@ -38,10 +39,8 @@ class QualityRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_quality(record: QualityRecord, folder: Path) -> Path:
-    """Write it; returns its path."""
-    path = folder / "quality.json"
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
-    return path
+    """Write it; returns its path. Raises BenchError."""
+    return write_whole(folder / "quality.json", msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
 
 
 def print_quality(record: QualityRecord, console: Console) -> None:

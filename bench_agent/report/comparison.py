@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import msgspec
@@ -36,11 +37,12 @@ def check_comparable(records: Sequence[RunRecord]) -> None:
 
 def distinct_labels(records: Sequence[RunRecord]) -> list[RunRecord]:
     """The records with labels that differ."""
-    used: dict[str, int] = {}
+    used: set[str] = set()
     renamed: list[RunRecord] = []
     for record in records:
-        used[record.label] = number = used.get(record.label, 0) + 1
-        label = record.label if number == 1 else f"{record.label} ({number})"
+        numbered = (f"{record.label} ({number})" for number in itertools.count(2))
+        label = next(label for label in itertools.chain((record.label,), numbered) if label not in used)
+        used.add(label)
         renamed.append(msgspec.structs.replace(record, label=label))
     return renamed
 
@@ -67,6 +69,12 @@ def warnings_of(records: Sequence[RunRecord]) -> list[str]:
     outputs = {record.summary.tokens.output for record in records}
     if len(outputs) > 1 and max(outputs) > 1.02 * max(min(outputs), 1):
         found.append(f"the servers gave answers of different length: from {min(outputs):,} to {max(outputs):,} tokens")
+    for first, other in itertools.combinations(records, 2):
+        if first.provenance == other.provenance and first.summary == other.summary:
+            found.append(f"{first.label} and {other.label} are the same result")
+    bounds = {str(record.summary.goodput.slo) for record in records if record.summary.goodput is not None}
+    if len(bounds) > 1:
+        found.append(f"goodput is within different bounds: {'; '.join(sorted(bounds))}")
     models = {(record.provenance.server.model, record.provenance.server.quantisation) for record in records}
     if len(models) > 1:
         names = ", ".join(f"{model} in {quantisation}" for model, quantisation in sorted(models, key=str))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import jinja2
 
+from .files import write_whole
 from .record import RunRecord
 from .rows import rows_of
 
@@ -44,12 +45,13 @@ seed {{ load.seed }}.</p>
 def write_page(
     records: Sequence[RunRecord], pictures: Sequence[tuple[str, Path]], warnings: Sequence[str], path: Path
 ) -> Path:
-    """Write it; ``pictures`` are captions and PNG files. Returns ``path``."""
+    """Write it; ``pictures`` are captions and PNG files. Returns ``path``. Raises BenchError."""
     first = records[0]
     later = first.summary.ttft_later_s or first.summary.e2e_s
     encoded = [(caption, base64.b64encode(file.read_bytes()).decode()) for caption, file in pictures]
     template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(_PAGE)
-    path.write_text(
+    return write_whole(
+        path,
         template.render(
             title=f"{first.workload.name}: {' and '.join(record.label for record in records)}",
             workload=first.workload,
@@ -60,9 +62,8 @@ def write_page(
             interval=later.interval if later else "none",
             pictures=encoded,
             facts=facts_of(records),
-        )
+        ).encode(),
     )
-    return path
 
 
 def facts_of(records: Sequence[RunRecord]) -> list[tuple[str, list[str]]]:

@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from ..metrics.percentile import Estimate
 from ..metrics.records import TurnRecord, TurnStatus
 from .record import TURNS_FILE, RunRecord
-from .style import face, new_figure, plain_ticks, save, style
+from .style import face, new_figure, plain_ticks, plot_labels, save, style
 
 SOURCES = {
     "computed": ("#707070", ""),
@@ -45,9 +45,10 @@ def read_turns(folder: Path) -> list[TurnRecord]:
 def plot_ttft(records: Sequence[RunRecord], turns: Sequence[Sequence[TurnRecord]], folder: Path) -> Path | None:
     """How the times to the first token are spread, first and later turns apart."""
     figure, axes = new_figure(9.0, 4.2, columns=2)
+    labels = plot_labels([record.label for record in records])
     drawn = False
     for panel, first in zip(axes, (False, True), strict=True):
-        for number, (record, own) in enumerate(zip(records, turns, strict=True)):
+        for number, (label, own) in enumerate(zip(labels, turns, strict=True)):
             values = sorted(t.ttft_s * 1000 for t in own if t.ttft_s is not None and t.first is first)
             if not values:
                 continue
@@ -56,7 +57,7 @@ def plot_ttft(records: Sequence[RunRecord], turns: Sequence[Sequence[TurnRecord]
             look = style(number)
             panel.step(
                 [values[0], *values], [0.0, *heights], where="post", color=look.shade, linestyle=look.line,
-                linewidth=1.6, label=record.label, marker=look.mark, markevery=max(1, len(values) // 6), markersize=5,
+                linewidth=1.6, label=label, marker=look.mark, markevery=max(1, len(values) // 6), markersize=5,
             )  # fmt: skip
         if not first:
             _limit_line(panel, records)
@@ -77,12 +78,15 @@ def plot_speed(records: Sequence[RunRecord], folder: Path) -> Path | None:
     """Seconds an output token, and output tokens a second, with their intervals and this machine's limit."""
     figure, (tpot, throughput) = new_figure(9.0, 4.2, columns=2)
     width = 0.8 / len(records)
+    labels = plot_labels([record.label for record in records])
     for number, record in enumerate(records):
         found = record.summary.tpot_s
         if found is not None:
             places = np.arange(3, dtype=np.float64) + (number - (len(records) - 1) / 2) * width
-            _bars(tpot, places, [found.p50, found.p90, found.p99], 1000, width, number, record.label)
-        _bars(throughput, np.array([float(number)]), [record.summary.output_tokens_per_s], 1, 0.7, number, record.label)
+            _bars(tpot, places, [found.p50, found.p90, found.p99], 1000, width, number, labels[number])
+        _bars(
+            throughput, np.array([float(number)]), [record.summary.output_tokens_per_s], 1, 0.7, number, labels[number]
+        )
     limited = next((record.limits for record in records if record.limits is not None), None)
     if limited is not None:
         limit = limited.output_token_s * 1000
@@ -93,7 +97,7 @@ def plot_speed(records: Sequence[RunRecord], folder: Path) -> Path | None:
     tpot.set_ylim(bottom=0)
     tpot.margins(y=0.12)
     figure.legend(*tpot.get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=4)
-    throughput.set_xticks(range(len(records)), [_short(record.label) for record in records], fontsize=8)
+    throughput.set_xticks(range(len(records)), plot_labels([record.label for record in records], 22), fontsize=8)
     throughput.set_ylabel("output tokens a second, all sessions")
     throughput.set_ylim(bottom=0)
     throughput.margins(y=0.12)
@@ -104,7 +108,8 @@ def plot_turns(records: Sequence[RunRecord], turns: Sequence[Sequence[TurnRecord
     """The median time to the first token by the turn's number: flat where history is reused."""
     figure, (panel,) = new_figure(8.0, 4.0)
     drawn = False
-    for number, (record, own) in enumerate(zip(records, turns, strict=True)):
+    labels = plot_labels([record.label for record in records])
+    for number, (label, own) in enumerate(zip(labels, turns, strict=True)):
         by_turn: dict[int, list[float]] = {}
         for turn in own:
             if turn.ttft_s is not None:
@@ -121,7 +126,7 @@ def plot_turns(records: Sequence[RunRecord], turns: Sequence[Sequence[TurnRecord
         spread = [np.subtract(middle, low), np.subtract(high, middle)]
         panel.errorbar(
             shifted, middle, yerr=spread, color=look.shade, linestyle=look.line, marker=look.mark, markersize=5,
-            linewidth=1.4, elinewidth=0.8, capsize=2, label=record.label,
+            linewidth=1.4, elinewidth=0.8, capsize=2, label=label,
         )  # fmt: skip
     panel.set_yscale("log")
     plain_ticks(panel.yaxis)
@@ -157,7 +162,7 @@ def plot_tokens(records: Sequence[RunRecord], folder: Path) -> Path | None:
                 [prompt - reusable] * 2, [row - 0.4, row + 0.4], color="black", linewidth=2.2, linestyle=(0, (2, 1)),
                 label="had to be computed, at least" if row == 0 else None,
             )  # fmt: skip
-    panel.set_yticks(range(len(known)), [_short(record.label) for record in known])
+    panel.set_yticks(range(len(known)), plot_labels([record.label for record in known], 22))
     panel.invert_yaxis()
     panel.set_xlabel("prompt tokens of all turns")
     panel.xaxis.set_major_formatter("{x:,.0f}")
@@ -226,7 +231,3 @@ def _limit_line(panel: Axes, records: Sequence[RunRecord]) -> None:
     if floors:
         label = f"limit of the machine: {min(floors):,.0f} ms"
         panel.axvline(min(floors), color="black", linestyle=(0, (1, 2)), linewidth=1.2, label=label)
-
-
-def _short(label: str, length: int = 22) -> str:
-    return label if len(label) <= length else label[: length - 1] + "…"

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..metrics.records import TurnRecord, TurnStatus
+from .terminal import terminal
 
 _RECENT = 200
 
@@ -18,12 +19,12 @@ class LiveProgress:
     """A line on standard error: turns done, failures, recent median TTFT and output rate. Silent off a terminal."""
 
     def __init__(self, label: str, total_turns: int | None, console: Console | None = None) -> None:
-        console = console or Console(stderr=True)
+        console = console or terminal(stderr=True)
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[numbers]}"),
+            TextColumn("{task.fields[numbers]}", markup=False),
             TimeElapsedColumn(),
             console=console,
             refresh_per_second=2,
@@ -58,5 +59,5 @@ class LiveProgress:
         if self._recent:
             parts.insert(0, f"TTFT {sorted(self._recent)[len(self._recent) // 2] * 1000:,.0f} ms")
         if self._failed:
-            parts.append(f"[red]{self._failed} failed[/red]")
+            parts.append(f"{self._failed} failed")
         return " · ".join(parts)

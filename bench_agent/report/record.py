@@ -22,6 +22,7 @@ from ..metrics.records import RepeatRecord
 from ..metrics.roofline import Limits
 from ..metrics.summary import Summary
 from ..workload.adjust import Adjustments
+from .files import made_folder, write_whole
 
 SCHEMA = "sessile-bench-record-1"
 RECORD_FILE = "record.json"
@@ -110,22 +111,32 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
             "the hardware": self.provenance.hardware.cpu,
             "the workload's hash": self.workload.sha256,
         }
-        return [name for name, value in needed.items() if value is None or value == ""]
+        return [
+            name for name, value in needed.items() if value is None or (isinstance(value, str) and not value.strip())
+        ]
+
+
+class _Named(msgspec.Struct, frozen=True):
+    schema: str | None = None
 
 
 def write_record(record: RunRecord, folder: Path) -> Path:
-    """Write ``record.json``; returns its path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / RECORD_FILE
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
-    return path
+    """Write ``record.json``; returns its path. Raises BenchError."""
+    made_folder(folder)
+    return write_whole(folder / RECORD_FILE, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
 
 
 def read_record(path: Path) -> RunRecord:
     """Of a result folder or its ``record.json``. Raises CompareError."""
     file = path / RECORD_FILE if path.is_dir() else path
     try:
-        return msgspec.json.decode(file.read_bytes(), type=RunRecord)
+        raw = file.read_bytes()
+        schema = msgspec.json.decode(raw, type=_Named).schema
+        if schema != SCHEMA:
+            raise CompareError(
+                f"{file} is of the schema {schema!r}, not {SCHEMA}", remedy="measure it again with this version"
+            )
+        return msgspec.json.decode(raw, type=RunRecord)
     except OSError as error:
         raise CompareError(f"{file} cannot be read: {error.strerror}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

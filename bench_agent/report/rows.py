@@ -23,6 +23,7 @@ def rows_of(records: Sequence[RunRecord]) -> list[Row]:
     """All rows that at least one record has something for."""
     rows = [_percentile_row(records, *spec) for spec in _PERCENTILES]
     rows += [_estimate_row(records, *spec) for spec in _RATES]
+    rows.append(_goodput_row(records))
     rows += [Row(name, tuple(text(record) for record in records)) for name, text in _TEXTS]
     return [row for row in rows if any(cell != "–" for cell in row.cells)]
 
@@ -43,6 +44,13 @@ def _estimate_row(
 ) -> Row:
     values = [found(record) for record in records]
     return Row(name, tuple(rate(value, unit) for value in values), _best(values, smallest=False))
+
+
+def _goodput_row(records: Sequence[RunRecord]) -> Row:
+    """None is best where the bounds differ."""
+    row = _estimate_row(records, "goodput", _goodput, "turns a second")
+    bounds = {record.summary.goodput.slo for record in records if record.summary.goodput is not None}
+    return row if len(bounds) == 1 else Row(row.name, row.cells)
 
 
 def _best(values: Sequence[Estimate | None], *, smallest: bool) -> int | None:
@@ -147,7 +155,6 @@ _RATES = (
     ("tokens out", lambda r: r.summary.output_tokens_per_s, "tok/s"),
     ("tokens in", lambda r: r.summary.input_tokens_per_s, "tok/s"),
     ("turns", lambda r: r.summary.turns_per_s, "a second"),
-    ("goodput", _goodput, "turns a second"),
 )
 _TEXTS: tuple[tuple[str, Callable[[RunRecord], str]], ...] = (
     ("within the bounds", _goodput_share),

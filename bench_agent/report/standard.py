@@ -9,6 +9,7 @@ from pathlib import Path
 from ..load.overhead import Overhead
 from ..quality.agreement import Agreement
 from .comparison import warnings_of
+from .files import write_whole
 from .knee import throughput
 from .page import facts_of
 from .record import RunRecord
@@ -61,9 +62,7 @@ def write_standard_report(report: StandardReport, folder: Path) -> Path:
     if report.overhead:
         parts += ["## What the harness adds\n", *map(_overhead, report.overhead)]
     parts += ["## Where it comes from\n", _facts(report)]
-    path = folder / "README.md"
-    path.write_text("\n".join(part for part in parts if part))
-    return path
+    return write_whole(folder / "README.md", "\n".join(part for part in parts if part).encode())
 
 
 def _picture(folder: Path, name: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +13,8 @@ from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+from .files import write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,21 @@ def face(number: int) -> str:
     return _FACES[number % len(_FACES)]
 
 
+def plot_labels(labels: Sequence[str], length: int = 40) -> list[str]:
+    """Labels for a plot, told apart though each has at most about ``length`` letters: long ones lose their middle.
+
+    What a label says is no formula to matplotlib, and one that begins with an underscore is not left out.
+    """
+    shown: list[str] = []
+    for label in labels:
+        text = " ".join(label.split())
+        if len(text) > length:
+            text = f"{text[: length // 2]}…{text[-(length - length // 2 - 1) :]}"
+        number = 1 + sum(one == text or one.startswith(f"{text} (") for one in shown)
+        shown.append(text if number == 1 else f"{text} ({number})")
+    return [f" {text}".replace("$", r"\$") if text.startswith("_") else text.replace("$", r"\$") for text in shown]
+
+
 def new_figure(width: float = 8.0, height: float = 4.5, rows: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:
     """A figure with its axes, row by row."""
     mpl.rcParams["hatch.linewidth"] = 0.6
@@ -66,6 +85,7 @@ def plain_ticks(axis: Axis) -> None:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write a PNG; returns its path."""
-    figure.savefig(path)
-    return path
+    """Write a PNG; returns its path. Raises BenchError."""
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png")
+    return write_whole(path, drawn.getvalue())

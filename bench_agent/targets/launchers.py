@@ -48,18 +48,28 @@ def launcher_named(name: str) -> Launcher:
 
 
 def _sessile(request: ServeRequest) -> LaunchPlan:
+    _refuse_own(request, "--http-port", "--grpc-port", "--model")
+    python = _interpreter(request)
+    if not _has_module(python, "sessile.server.app"):
+        raise TargetError("Sessile's server is not installed", remedy=_SESSILE_INSTALL)
     http, grpc = free_port(), free_port()
     data = request.data_dir or request.folder / "server-data"
-    command = [request.python or sys.executable, "-m", "sessile.server.app", "serve"]
+    command = [python, "-m", "sessile.server.app", "serve"]
     command += ["--http-port", str(http), "--grpc-port", str(grpc), "--data-dir", str(data)]
     command += ["--model", request.model] if request.model else []
     address = f"grpc://127.0.0.1:{grpc}" if request.wire == "grpc" else f"http://127.0.0.1:{http}"
     return LaunchPlan(
-        "sessile", (*command, *request.flags), f"http://127.0.0.1:{http}/ready", address, _log(request, "sessile")
+        "sessile",
+        (*command, *request.flags),
+        f"http://127.0.0.1:{http}/ready",
+        address,
+        _log(request, "sessile"),
+        install=_SESSILE_INSTALL,
     )
 
 
 def _llama_server(request: ServeRequest) -> LaunchPlan:
+    _refuse_own(request, "--host", "--port", "--model", "-m")
     program = shutil.which("llama-server")
     if program is None:
         raise TargetError("llama-server is not installed", remedy=_LLAMA_SERVER_INSTALL)
@@ -70,7 +80,8 @@ def _llama_server(request: ServeRequest) -> LaunchPlan:
 
 
 def _llama_cpp_python(request: ServeRequest) -> LaunchPlan:
-    python = request.python or sys.executable
+    _refuse_own(request, "--host", "--port", "--model")
+    python = _interpreter(request)
     if not _has_module(python, "llama_cpp.server"):
         raise TargetError("llama-cpp-python's server is not installed", remedy=_LLAMA_CPP_PYTHON_INSTALL)
     port = free_port()
@@ -78,19 +89,48 @@ def _llama_cpp_python(request: ServeRequest) -> LaunchPlan:
     command += ["--model", _needed(request, "llama-cpp-python"), "--interrupt_requests", "False"]
     url = f"http://127.0.0.1:{port}"
     return LaunchPlan(
-        "llama-cpp-python", (*command, *request.flags), f"{url}/v1/models", url, _log(request, "llama-cpp-python")
+        "llama-cpp-python",
+        (*command, *request.flags),
+        f"{url}/v1/models",
+        url,
+        _log(request, "llama-cpp-python"),
+        install=_LLAMA_CPP_PYTHON_INSTALL,
     )
 
 
 def _vllm(request: ServeRequest) -> LaunchPlan:
-    python = request.python or sys.executable
+    _refuse_own(request, "--host", "--port", "--model")
+    python = _interpreter(request)
     if not _has_module(python, "vllm"):
         raise TargetError("vLLM is not installed", remedy=_VLLM_INSTALL)
     port = free_port()
     command = [python, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--model", _needed(request, "vllm"), "--enable-prompt-tokens-details"]
     url = f"http://127.0.0.1:{port}"
-    return LaunchPlan("vllm", (*command, *request.flags), f"{url}/health", url, _log(request, "vllm"), 1800.0)
+    return LaunchPlan(
+        "vllm", (*command, *request.flags), f"{url}/health", url, _log(request, "vllm"), 1800.0, _VLLM_INSTALL
+    )
+
+
+def _refuse_own(request: ServeRequest, *owned: str) -> None:
+    """Flags that the harness sets: a second one would have it wait for a server that listens elsewhere, or record
+    another model than was served."""
+    for flag in request.flags:
+        if flag.partition("=")[0] in owned:
+            raise TargetError(
+                f"{flag} is set by the harness, which starts the server on a free port of its own",
+                field="serve_flags",
+                remedy="leave it out (a model is named with --model), or start the server yourself and pass --target",
+            )
+
+
+def _interpreter(request: ServeRequest) -> str:
+    python = shutil.which(request.python or sys.executable)
+    if python is None:
+        raise TargetError(
+            f"there is no program {request.python}", field="serve_python", remedy="pass the path of an interpreter"
+        )
+    return python
 
 
 def _log(request: ServeRequest, name: str) -> Path:
@@ -127,12 +167,13 @@ def _first_line(command: Sequence[str]) -> str | None:
     return lines[0] if done.returncode == 0 and lines else None
 
 
+_SESSILE_INSTALL = "pip install 'sessile[server]'"
 _LLAMA_SERVER_INSTALL = "build llama.cpp and put llama-server on the PATH, or use --serve llama-cpp-python"
 _LLAMA_CPP_PYTHON_INSTALL = "pip install 'llama-cpp-python[server]', in an environment of its own; then --serve-python"
 _VLLM_INSTALL = "pip install vllm, in an environment of its own; then --serve-python /path/to/its/bin/python"
 
 LAUNCHERS = (
-    Launcher("sessile", "sessile", "pip install 'sessile[server]'", _sessile, _package_version("sessile")),
+    Launcher("sessile", "sessile", _SESSILE_INSTALL, _sessile, _package_version("sessile")),
     Launcher("llama-server", "llama-server", _LLAMA_SERVER_INSTALL, _llama_server, _llama_server_version),
     Launcher(
         "llama-cpp-python",

@@ -21,12 +21,11 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def identify(url: str, headers: dict[str, str] | None = None) -> Identity:
-    """Ask. Raises TargetError when nobody answers."""
+    """Ask. A server that has none of the pages is one of which nothing is known. Raises TargetError when nobody
+    answers, or it wants a key."""
     timeout = aiohttp.ClientTimeout(total=20)
     async with aiohttp.ClientSession(timeout=timeout, headers=headers) as http:
-        models = await _json(http, f"{url}/v1/models")
-        if models is None and await _json(http, f"{url}/health") is None:
-            raise TargetError(f"no server of OpenAI's protocol answers at {url}", remedy="is it started, and ready?")
+        models = await _models(http, url)
         card = _first_card(models)
         model = card.get("id") if isinstance(card.get("id"), str) else None
         if card.get("owned_by") == "sessile":
@@ -50,8 +49,21 @@ async def identify(url: str, headers: dict[str, str] | None = None) -> Identity:
         return Identity(model=model)
 
 
-def _first_card(models: dict[str, Any] | None) -> dict[str, Any]:
-    rows = (models or {}).get("data")
+async def _models(http: aiohttp.ClientSession, url: str) -> dict[str, Any]:
+    """The list of models; empty when the server has none."""
+    try:
+        async with http.get(f"{url}/v1/models") as response:
+            status, found = response.status, await response.read()
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        reason = str(error) or type(error).__name__
+        raise TargetError(f"no server answers at {url}: {reason}", remedy="is it started, and ready?") from None
+    if status in (401, 403):
+        raise TargetError(f"{url} answered {status}: it wants a key", remedy="pass --header 'authorization=Bearer KEY'")
+    return _object(found) or {} if status == 200 else {}
+
+
+def _first_card(models: dict[str, Any]) -> dict[str, Any]:
+    rows = models.get("data")
     return rows[0] if isinstance(rows, list) and rows and isinstance(rows[0], dict) else {}
 
 
@@ -69,9 +81,14 @@ async def _json(http: aiohttp.ClientSession, url: str) -> dict[str, Any] | None:
         async with http.get(url) as response:
             if response.status != 200:
                 return None
-            found = msgspec.json.decode(await response.read())
-            return found if isinstance(found, dict) else None
+            return _object(await response.read())
     except (aiohttp.ClientError, TimeoutError, OSError):
         return None
-    except msgspec.DecodeError:
-        return {}
+
+
+def _object(raw: bytes) -> dict[str, Any] | None:
+    try:
+        found = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

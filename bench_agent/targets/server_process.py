@@ -18,7 +18,7 @@ from ..errors import TargetError
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """What to start. ``ready_url`` answers 200 when the server takes turns."""
+    """What to start. ``ready_url`` answers 200 when the server takes turns; ``install`` brings what it is made of."""
 
     name: str
     command: tuple[str, ...]
@@ -26,6 +26,7 @@ class LaunchPlan:
     address: str
     log: Path
     start_timeout_s: float = 600.0
+    install: str | None = None
 
 
 class ServerProcess:
@@ -45,12 +46,11 @@ class ServerProcess:
 
     async def start(self) -> None:
         """Start, and return when it is ready. Raises TargetError, with the end of its output, when it is not."""
-        self.plan.log.parent.mkdir(parents=True, exist_ok=True)
         began = time.monotonic()
-        with self.plan.log.open("wb") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *self.plan.command, stdout=log, stderr=log, stdin=asyncio.subprocess.DEVNULL, start_new_session=True
-            )
+        try:
+            self._process = await self._started()
+        except OSError as error:
+            raise TargetError(f"{self.plan.name} cannot be started: {error}", remedy=self.plan.install) from None
         try:
             await self._until_ready(began)
         except BaseException:
@@ -59,17 +59,27 @@ class ServerProcess:
         self.start_s = time.monotonic() - began
 
     async def stop(self) -> None:
-        """Ask it to end, wait 15 seconds, then kill it and all that it started."""
+        """Ask it to end, wait 15 seconds, then kill it and all that it started. Cancelled: that is killed at once."""
         process = self._process
         if process is None:
             return
         self._process = None
-        if process.returncode is None:
-            process.send_signal(signal.SIGTERM)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), 15)
-        _kill_group(process.pid)
-        await process.wait()
+        try:
+            if process.returncode is None:
+                process.send_signal(signal.SIGTERM)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(process.wait(), 15)
+        finally:
+            _kill_group(process.pid)
+            await process.wait()
+
+    async def _started(self) -> asyncio.subprocess.Process:
+        """In a session of its own: Ctrl-C is for the harness, which stops the server when its record is written."""
+        self.plan.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.plan.log.open("wb") as log:
+            return await asyncio.create_subprocess_exec(
+                *self.plan.command, stdout=log, stderr=log, stdin=asyncio.subprocess.DEVNULL, start_new_session=True
+            )
 
     async def _until_ready(self, began: float) -> None:
         assert self._process is not None
@@ -77,12 +87,15 @@ class ServerProcess:
             while True:
                 if self._process.returncode is not None:
                     code = self._process.returncode
-                    raise TargetError(f"{self.plan.name} ended with {code} while starting:\n{self._tail()}")
+                    said = self._tail()
+                    lacks = self.plan.install if "No module named" in said else None
+                    raise TargetError(f"{self.plan.name} ended with {code} while starting:\n{said}", remedy=lacks)
                 if await _is_ready(http, self.plan.ready_url):
                     return
                 if time.monotonic() - began > self.plan.start_timeout_s:
                     raise TargetError(
-                        f"{self.plan.name} was not ready in {self.plan.start_timeout_s:.0f} s:\n{self._tail()}"
+                        f"{self.plan.name} was not ready in {self.plan.start_timeout_s:g} s:\n{self._tail()}",
+                        remedy="give it more: --start-timeout SECONDS",
                     )
                 await asyncio.sleep(0.05)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
-from urllib.parse import urlsplit
 
 from ..driver.ask import Driver
 from ..driver.dialects import Dialect, dialect_named
@@ -17,7 +17,9 @@ from ..driver.session_grpc import SessionDriver
 from ..errors import TargetError
 from ..metrics.process_usage import pid_of_listener
 from ..report.record import ServerFacts
+from .address import Address, parse_address
 from .launchers import ServeRequest, launcher_named
+from .presence import listens
 from .probe import Identity, identify
 from .server_process import ServerProcess
 
@@ -53,16 +55,19 @@ class TargetSpec:
     server_pid: int | None = None
     own_cache: bool = True
     server_start_s: float | None = None
+    start_timeout_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server that answers. ``pid``: of its process, when it runs on this machine and can be told."""
+    """A server that answers. ``pid``: of its process, when it runs on this machine and can be told; ``is_there`` asks
+    whether anybody still listens."""
 
     facts: ServerFacts
     driver: Driver
     pid: int | None
     context_length: int | None
+    is_there: Callable[[], Awaitable[bool]]
 
 
 @asynccontextmanager
@@ -74,16 +79,18 @@ async def reach(spec: TargetSpec, folder: Path) -> AsyncIterator[Target]:
     if (spec.address is None) == (spec.serve is None):
         raise TargetError("name one server", remedy="pass --target ADDRESS, or --serve NAME to have one started")
     process: ServerProcess | None = None
-    address, dialect = spec.address, spec.dialect
+    address = None if spec.address is None else parse_address(spec.address)
+    dialect = spec.dialect
     version, flags = spec.server_version, spec.server_flags
     if spec.serve is not None:
         launcher = launcher_named(spec.serve)
         request = ServeRequest(spec.model, spec.serve_flags, spec.wire, folder, spec.serve_python)
-        process = ServerProcess(launcher.plan(request))
+        plan = launcher.plan(request)
+        process = ServerProcess(replace(plan, start_timeout_s=spec.start_timeout_s or plan.start_timeout_s))
         dialect = dialect or launcher.dialect
         version, flags = version or launcher.version(request), spec.serve_flags
         await process.start()
-        address = process.plan.address
+        address = parse_address(process.plan.address)
     assert address is not None
     try:
         async with _connected(spec, address, dialect, version, flags, process) as target:
@@ -119,31 +126,28 @@ def _without_folder(model: str | None) -> str | None:
 @asynccontextmanager
 async def _connected(
     spec: TargetSpec,
-    address: str,
+    address: Address,
     dialect_name: str | None,
     version: str | None,
     flags: tuple[str, ...] | None,
     process: ServerProcess | None,
 ) -> AsyncIterator[Target]:
-    parts = urlsplit(address)
-    if parts.scheme not in ("http", "https", "grpc") or not parts.hostname:
-        raise TargetError(f"{address!r} is no address", remedy="write http://HOST:PORT or grpc://HOST:PORT")
     found = await _identity(spec, address, process)
     dialect = dialect_named(dialect_name or found.dialect)
     apart = spec.own_cache and not spec.tenant and dialect.cold is not None and dialect.shares
     nonce = f"bench-{secrets.token_hex(6)}" if apart else ""
     driver: Driver
-    if parts.scheme == "grpc":
-        driver = SessionDriver(parts.netloc, tenant=spec.tenant or nonce, timeout_s=spec.timeout_s)
+    if address.scheme == "grpc":
+        driver = SessionDriver(address.netloc, tenant=spec.tenant or nonce, timeout_s=spec.timeout_s)
     else:
-        driver = _http_driver(spec, address, dialect, found, nonce)
+        driver = _http_driver(spec, address.url, dialect, found, nonce)
     facts = ServerFacts(
         name=spec.server_name or spec.serve or (None if dialect.name == "openai" else dialect.name),
         version=version or found.version,
         model=_without_folder(spec.model_name or spec.model or found.model),
         quantisation=spec.quantisation or found.dtype,
         flags=flags,
-        address=address,
+        address=address.shown,
         wire=driver.wire,
         dialect=dialect.name,
         start_s=spec.server_start_s if process is None else process.start_s,
@@ -151,19 +155,19 @@ async def _connected(
         own_cache=apart or spec.serve is not None,
     )
     try:
-        yield Target(facts, driver, spec.server_pid or _pid(parts.hostname, parts.port, process), found.context_length)
+        pid = spec.server_pid or _pid(address.host, address.port, process)
+        yield Target(facts, driver, pid, found.context_length, partial(listens, address))
     finally:
         await driver.close()
 
 
-async def _identity(spec: TargetSpec, address: str, process: ServerProcess | None) -> Identity:
+async def _identity(spec: TargetSpec, address: Address, process: ServerProcess | None) -> Identity:
     """gRPC servers are Sessile's; one that was started here is asked over HTTP."""
-    if address.startswith("grpc://"):
+    if address.scheme == "grpc":
         if process is None:
             return Identity(dialect="sessile")
-        parts = urlsplit(process.plan.ready_url)
-        return await identify(f"{parts.scheme}://{parts.netloc}")
-    return await identify(address.rstrip("/"), spec.headers or None)
+        return await identify(process.plan.ready_url.removesuffix("/ready"))
+    return await identify(address.url, spec.headers or None)
 
 
 def _pid(host: str, port: int | None, process: ServerProcess | None) -> int | None:

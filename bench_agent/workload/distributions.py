@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 import random
 
 import msgspec
@@ -78,7 +79,8 @@ def parse_distribution(text: str) -> Distribution:
         values = [float(number) for number in numbers.split(",")]
     except ValueError:
         raise _refuse(text) from None
-    if len(values) != _NUM_PARAMETERS[family] or min(values) < 0:
+    fits = len(values) == _NUM_PARAMETERS[family] and all(0 <= value < math.inf for value in values)
+    if not fits or (family is Shape.UNIFORM and values[0] > values[1]):
         raise _refuse(text)
     return Distribution(family, *values)
 

@@ -11,11 +11,12 @@ import pytest
 
 from sessile.bench_agent.driver.ask import Ask, Conversation
 from sessile.bench_agent.driver.observation import Observation
+from sessile.bench_agent.load.runner import Ended
 from sessile.bench_agent.load.shape import LoadShape
 from sessile.bench_agent.measurement import Measurement, measure
 from sessile.bench_agent.metrics.records import TurnRecord
 from sessile.bench_agent.metrics.summary import Judgement
-from sessile.bench_agent.report.record import ServerFacts
+from sessile.bench_agent.report.record import RECORD_FILE, TURNS_FILE, ServerFacts, read_record
 from sessile.bench_agent.targets.target import Target
 from sessile.bench_agent.workload.adjust import Adjustments
 from sessile.bench_agent.workload.plan import Message, MessagesPrompt, SessionPlan, Turn, Workload
@@ -48,7 +49,11 @@ def target(driver: Gated) -> Target:
     facts = ServerFacts(
         name=None, version=None, model=None, quantisation=None, flags=None, address="x", wire="fake", dialect="openai"
     )
-    return Target(facts=facts, driver=driver, pid=os.getpid(), context_length=None)
+    return Target(facts=facts, driver=driver, pid=os.getpid(), context_length=None, is_there=there)
+
+
+async def there() -> bool:
+    return True
 
 
 def plan(warm_up_turns: int) -> Measurement:
@@ -69,6 +74,28 @@ def plan(warm_up_turns: int) -> Measurement:
 def left() -> tuple[set[str], int]:
     """Meters' threads, and tasks beside the test's own."""
     return {thread.name for thread in threading.enumerate()} & {"process-meter"}, len(asyncio.all_tasks()) - 1
+
+
+async def test_a_full_disk_ends_the_run_and_the_record_says_so(tmp_path: Path) -> None:
+    (tmp_path / TURNS_FILE).symlink_to("/dev/full")
+    driver = Gated()
+    driver.gate.set()
+    record = await measure(plan(0), target(driver), tmp_path)
+    assert (record.complete, record.ended) == (False, Ended.NOT_KEPT)
+    assert read_record(tmp_path) == record
+
+
+async def test_a_record_of_another_run_does_not_stay_beside_new_turns(tmp_path: Path) -> None:
+    driver = Gated()
+    driver.gate.set()
+    await measure(plan(0), target(driver), tmp_path)
+
+    def fails(record: TurnRecord) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ExceptionGroup):
+        await measure(plan(0), target(driver), tmp_path, watch=fails)
+    assert not (tmp_path / RECORD_FILE).exists()
 
 
 async def test_when_a_watcher_fails(tmp_path: Path) -> None:

@@ -6,11 +6,14 @@ import asyncio
 import json
 import os
 import signal
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 from scripted_openai import Script, ScriptedServer
 
@@ -116,6 +119,51 @@ def test_ctrl_c_in_the_warm_up(tmp_path: Path) -> None:
     assert read_record(tmp_path / "a").summary.counts.ok == 0
 
 
+STARTS = """#!%s
+import signal, sys, time, subprocess
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if "--version" in sys.argv:
+    sys.exit(0)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "number"),
+    [("run", signal.SIGINT), ("run", signal.SIGTERM), ("run", signal.SIGHUP), ("quality", signal.SIGTERM)],
+)
+def test_a_signal_while_a_server_starts_ends_it(
+    command: str, number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is never ready, and it does not listen to SIGTERM: the second signal kills it, and what it started."""
+    program = tmp_path / "bin" / "llama-server"
+    program.parent.mkdir()
+    program.write_text(STARTS % sys.executable)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    log = tmp_path / "out" / "llama-server.log"
+    started: list[psutil.Process] = []
+
+    def kill() -> None:
+        while not (log.exists() and log.read_text().endswith("\n")):
+            time.sleep(0.01)
+        child = psutil.Process(int(log.read_text()))
+        started.extend((child, *child.parents()[:1]))
+        for _ in range(2):
+            os.kill(os.getpid(), number)
+            time.sleep(0.1)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    given = ["--serve", "llama-server", "--model", "m.gguf", "--workload", "agent-load", "--out", str(tmp_path / "out")]
+    assert main([command, *given]) == 130
+    thread.join(10)
+    gone, alive = psutil.wait_procs(started, timeout=10)
+    assert len(gone) == 2 and not alive
+
+
 RUNNABLE = (
     "text.jsonl hash.jsonl weka.json swe.traj claude.jsonl codex.jsonl otel.json aiperf.jsonl conversations.jsonl"
 )
@@ -140,6 +188,54 @@ def test_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", "--over", "threads=1,2", "--target", "http://x", "--workload", "agent-load"]) == 1
     assert main(["sweep", "--over", "nothing", "--target", "http://x", "--workload", "agent-load"]) == 1
     assert "needs --serve" in capsys.readouterr().err
+
+
+def swept(server: ScriptedServer, out: Path, over: str, *more: str) -> int:
+    command = ["sweep", "--over", over, "--target", server.url, "--workload", "agent-load", "--out", str(out)]
+    return main([*command, "--sessions", "2", "--max-turns", "2", "--output-tokens", "1", *QUICK, *KNOWN, *more])
+
+
+def test_a_swept_rate_is_the_rate_at_which_sessions_come(tmp_path: Path) -> None:
+    with serving(Script()) as server:
+        assert swept(server, tmp_path, "rate=20,40") == 0
+    loads = [read_record(tmp_path / f"rate-{rate}").load for rate in (20, 40)]
+    assert [(load.arrivals, load.rate) for load in loads] == [("poisson", 20.0), ("poisson", 40.0)]
+
+
+def test_a_sweep_keeps_what_it_measured_when_a_point_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def status(number: int) -> int:
+        return 400 if number in (5, 6) else 200  # the warm-up of the second point, and again
+
+    with serving(Script(status=status)) as server:
+        assert swept(server, tmp_path, "concurrency=1,2,3", "--warm-up", "1") == 1
+    shown = capsys.readouterr().out
+    assert "concurrency 1" in shown and "concurrency 3" in shown and "concurrency 2 was not measured: " in shown
+    assert (tmp_path / "knee.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("over", "said"),
+    [
+        ("concurrency=1,two", "'two' is not a number"),
+        ("concurrency=1,0", "1 or more"),
+        ("concurrency=2,2", "has 2 twice"),
+        ("rate=1,nan", "--rate has to be"),
+        ("=1", "is not NAME=V1"),
+        ("concurrency=,", "is not NAME=V1"),
+    ],
+)
+def test_a_sweep_is_checked_before_anything_is_measured(
+    over: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(Script()) as server:
+        assert swept(server, tmp_path, over) == 1
+        assert server.served == []
+    assert said in capsys.readouterr().err
+
+
+def test_a_sweep_with_failed_turns_says_so_by_its_status(tmp_path: Path) -> None:
+    with serving(Script(status=lambda number: 400 if number == 3 else 200)) as server:
+        assert swept(server, tmp_path, "concurrency=1") == 4
 
 
 def test_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -185,6 +281,28 @@ def test_convert_and_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         (["--workload", "agent-load", "--header", "x"], "NAME=VALUE"),
         (["--workload", "agent-load", "--limits", "many"], "PARAMETERS,BYTES"),
         (["--workload", "agent-load"], "answers at"),
+        (["--workload", "agent-load", "--rate", "nan"], "--rate: 'nan' is not a number above 0"),
+        (["--workload", "agent-load", "--sessions", "-1"], "--sessions: '-1' is not a whole number of 1 or more"),
+        (["--workload", "agent-load", "--sessions", "0"], "--sessions"),
+        (["--workload", "agent-load", "--concurrency", "two"], "--concurrency: 'two' is not a whole number"),
+        (["--workload", "agent-load", "--gap-cap", "-1"], "--gap-cap"),
+        (["--workload", "agent-load", "--gap", "nan"], "not a distribution"),
+        (["--workload", "agent-load", "--gap", "uniform:2,1"], "not a distribution"),
+        (["--workload", "agent-load", "--gap", ""], "not a distribution"),
+        (["--workload", "agent-load", "--slo", ""], "not a bound"),
+        (["--workload", "agent-load", "--price", ""], "no price"),
+        (["--workload", "agent-load", "--price", "in=1", "--machine-hour", "1"], "pass one of them"),
+        (["--workload", "agent-load", "--server-flags", '"x'], "cannot be taken apart"),
+        (["--workload", "agent-load", "--header", "a=b\nc: d"], "in one line"),
+        (["--workload", "agent-load", "--session-header", "a b"], "no header's name"),
+        (["--workload", "agent-load", "--limits", "1,nan"], "PARAMETERS,BYTES"),
+        (["--workload", "agent-load", "--max-context", "10"], "nothing is left of agent-load"),
+        (
+            ["--workload", "agent-load", "--concurrency", "4", "--rate", "2"],
+            "--concurrency has no meaning with poisson",
+        ),
+        (["--workload", "agent-load", "--out", "/dev/null/x"], "/dev/null/x cannot be written: Not a directory"),
+        (["--workload", "agent-load", "--bogus"], "unrecognized arguments: --bogus"),
     ],
 )
 def test_errors_are_told_in_a_sentence(

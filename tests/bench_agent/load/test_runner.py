@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 
 import pytest
 
 from sessile.bench_agent.driver.ask import Ask, Conversation, ServerBusy, ServerUnreachable, TurnRefused
 from sessile.bench_agent.driver.observation import Observation, Usage
-from sessile.bench_agent.errors import BenchError
+from sessile.bench_agent.errors import BenchError, TargetError
 from sessile.bench_agent.load.runner import Ended, LoadRunner, Outcome
 from sessile.bench_agent.load.shape import Arrivals, History, LoadShape
+from sessile.bench_agent.load.warm_up import prefill_speed, warm_up
 from sessile.bench_agent.metrics.records import TurnStatus
 from sessile.bench_agent.workload.plan import Message, MessagesPrompt, SessionPlan, TextPrompt, Turn, Workload
 from sessile.bench_agent.workload.presets import preset
@@ -198,6 +200,60 @@ async def test_a_dead_server_ends_the_run_and_what_there_is_is_kept() -> None:
     assert not outcome.repeats[0].complete
 
 
+@pytest.mark.parametrize(("there", "ended"), [(False, Ended.SERVER_LOST), (True, Ended.DONE)])
+async def test_a_server_that_dies_under_the_last_sessions_is_looked_for(there: bool, ended: Ended) -> None:
+    """Too few turns are left to tell by their number."""
+
+    async def is_there() -> bool:
+        return there
+
+    driver = FakeDriver(fault=lambda ask, attempt: ServerUnreachable("broken") if ask.index == 1 else None)
+    work = workload(said("a"), said("b", continues=0, after=(0,)), sessions=2)
+    shape = LoadShape(concurrency=2, retries=0, repeats=2)
+    outcome = await LoadRunner(work, driver, shape, is_there=is_there).run()
+    assert outcome.ended is ended
+    assert [repeat.complete for repeat in outcome.repeats] == ([True, True] if there else [False])
+
+
+async def test_turns_that_break_off_together_are_one_sign_of_a_dead_server() -> None:
+    """It came back at once: the sessions after those that were under way are whole."""
+    sent = 0
+
+    def fault(ask: Ask, attempt: int) -> Exception | None:
+        nonlocal sent
+        sent += 1
+        return ServerUnreachable("restarted") if sent <= 8 else None
+
+    driver = FakeDriver(fault=fault, pause=lambda ask: 0.01)
+    outcome = await run(workload(said("a"), sessions=12), driver, concurrency=8, retries=0)
+    assert outcome.ended is Ended.DONE
+    assert sum(turn.status is TurnStatus.OK for turn in outcome.turns) == 4
+
+
+async def test_a_server_that_asks_for_an_hour_is_not_waited_for() -> None:
+    driver = FakeDriver(fault=lambda ask, attempt: ServerBusy("later", retry_after_s=3600.0))
+    outcome = await run(workload(said("a")), driver)
+    assert (outcome.turns[0].status, outcome.turns[0].retries) == (TurnStatus.ERROR, 0)
+
+
+async def test_a_busy_server_is_warmed_up_all_the_same() -> None:
+    def fault(ask: Ask, attempt: int) -> Exception | None:
+        if attempt == 1:
+            return ServerBusy("later", retry_after_s=0.001)
+        return TurnRefused("not this one") if "number 0" in ask.conversation[0].content else None
+
+    driver = FakeDriver(fault=fault)
+    await warm_up(driver, 2, retries=1)
+    assert len(driver.asks) == 1
+    with pytest.raises(TargetError, match="not this one"):
+        await warm_up(driver, 1, retries=1)
+
+
+async def test_cold_prompts_that_fail_leave_the_run_without_a_hit_rate_by_time() -> None:
+    driver = FakeDriver(fault=lambda ask, attempt: TurnRefused("too long"))
+    assert await prefill_speed(driver, None, retries=0) is None
+
+
 async def test_a_stop_keeps_what_there_is_and_marks_what_ran() -> None:
     stop = asyncio.Event()
     driver = FakeDriver(pause=lambda ask: 0.0 if ask.index == 0 else 30.0)
@@ -225,7 +281,26 @@ async def test_reusable_shares_are_filled_in() -> None:
 
 
 @pytest.mark.parametrize(
-    "shape", [{"concurrency": 0}, {"arrivals": Arrivals.POISSON}, {"speedup": 0.0}, {"repeats": 0}]
+    "shape",
+    [
+        {"concurrency": 0},
+        {"arrivals": Arrivals.POISSON},
+        {"arrivals": Arrivals.POISSON, "rate": -1.0},
+        {"arrivals": Arrivals.CONSTANT, "rate": math.nan},
+        {"arrivals": Arrivals.CONSTANT, "rate": math.inf},
+        {"arrivals": Arrivals.CONSTANT, "rate": 1.0, "concurrency": 2},
+        {"arrivals": Arrivals.CONSTANT, "rate": 1.0, "ramp_s": 2.0},
+        {"arrivals": Arrivals.TRACE, "rate": 1.0},
+        {"rate": 1.0},
+        {"speedup": 2.0},
+        {"arrivals": Arrivals.TRACE, "speedup": 0.0},
+        {"repeats": 0},
+        {"retries": -1},
+        {"ramp_s": -1.0},
+        {"ramp_s": math.nan},
+        {"duration_s": 0.0},
+        {"temperature": -0.1},
+    ],
 )
 def test_impossible_loads(shape: dict[str, object]) -> None:
     with pytest.raises(BenchError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
 import pytest
 
 from sessile.bench_agent.errors import BenchError
@@ -61,7 +62,9 @@ def test_bounds() -> None:
     assert Slo(ttft=0.1).met_by(turn()) and not Slo(ttft=0.09).met_by(turn())
     assert not Slo(itl=0.2).met_by(turn()) and Slo(itl=0.31).met_by(turn())
     assert not Slo().met_by(turn(status=TurnStatus.ERROR))
-    for wrong in ("ttft", "speed=1s", "ttft=1..2s"):
+    assert parse_slo("TTFT = .5S,itl=1500us,e2e=2µs") == Slo(ttft=0.5, itl=0.0015, e2e=2e-6)
+    assert not Slo(ttft=9.0).met_by(turn(arrivals_s=(), arrived_tokens=()))
+    for wrong in ("ttft", "speed=1s", "ttft=1..2s", "", "ttft=1s,", "ttft=-1s", "ttft=0", "itl=1,itl=2", "ttft=."):
         with pytest.raises(BenchError):
             parse_slo(wrong)
 
@@ -74,8 +77,28 @@ def test_costs() -> None:
     hourly = cost_of(Price(machine_hour=3.6), wall_s=100, tasks=0, prompt=10, cached=0, output=1000)
     assert (hourly.total, hourly.per_task) == (pytest.approx(0.1), None)
     assert hourly.per_million_output_tokens == pytest.approx(100)
-    with pytest.raises(BenchError):
-        parse_price("tokens=3")
+    for wrong in ("tokens=3", "", "in=-1", "in=nan", "in=inf", "in=1,in=2", "in=$1", "in"):
+        with pytest.raises(BenchError):
+            parse_price(wrong)
+
+
+def test_a_task_costs_what_the_whole_repeats_cost() -> None:
+    """Tasks of a repeat that broke off are not paid for, so they are not counted."""
+    sessions = [SessionRecord(repeat=r, session="s", started_s=0, ended_s=1, turns=1, ok=True) for r in (0, 1, 1)]
+    repeats = [RepeatRecord(repeat=0, wall_s=36.0), RepeatRecord(repeat=1, wall_s=9.0, complete=False)]
+    found = summarise([turn(repeat=0), turn(repeat=1)], sessions, repeats, Judgement(price=Price(machine_hour=100.0)))
+    assert found.cost is not None
+    assert (found.cost.total, found.cost.per_task) == (pytest.approx(1.0), pytest.approx(1.0))
+
+
+def test_the_interval_of_many_values_is_as_narrow_as_they_are_many() -> None:
+    """Of a median of normal values it is 1.96 times 1.2533 deviations over the root of their number, either side."""
+    values = np.random.default_rng(7).normal(10, 1, 80_000)
+    found = percentiles([list(values)])
+    assert found is not None and found.p50.low is not None and found.p50.high is not None
+    expected = 2 * 1.96 * 1.2533 / 80_000**0.5
+    assert found.p50.high - found.p50.low == pytest.approx(expected, rel=0.2)
+    assert found.p50.low < found.p50.value < found.p50.high
 
 
 def test_reuse_counts_what_was_known_when_a_prompt_was_sent() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from sessile.bench_agent.commands.compare import write_comparison
-from sessile.bench_agent.errors import CompareError
+from sessile.bench_agent.errors import BenchError, CompareError
 from sessile.bench_agent.load.overhead import Overhead
 from sessile.bench_agent.load.runner import Ended
 from sessile.bench_agent.load.shape import LoadShape
@@ -38,8 +39,10 @@ from sessile.bench_agent.report.record import (
     record_schema,
     write_record,
 )
+from sessile.bench_agent.report.rows import rows_of
 from sessile.bench_agent.report.standard import StandardReport, write_standard_report
 from sessile.bench_agent.report.table import markdown_table, print_table
+from sessile.bench_agent.report.terminal import terminal
 from sessile.bench_agent.workload.adjust import Adjustments
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -138,8 +141,13 @@ def test_a_reader_is_warned() -> None:
     )
     assert "its cache was not empty" in " ".join(warnings_of([record(summary=lucky)]))
     assert "partial" in found and "50%" in found and "quantisations differ" in found
-    assert warnings_of([record(), record("two")]) == []
-    assert [one.label for one in distinct_labels([record(), record()])] == ["one", "one (2)"]
+    assert warnings_of([record(), record("two", 1.01)]) == []
+    twice = distinct_labels([record(), record(), record("one (2)"), record()])
+    assert [one.label for one in twice] == ["one", "one (2)", "one (2) (2)", "one (3)"]
+    assert warnings_of(twice[:2]) == ["one and one (2) are the same result"]
+    strict = record(summary=summarise(turns_of(1.0), [], record().repeats, Judgement(slo=Slo(ttft=0.1))))
+    assert "goodput is within different bounds: ttft ≤ 100 ms; ttft ≤ 500 ms" in warnings_of([record(), strict])
+    assert all(row.best is None for row in rows_of([record(), strict]) if row.name == "goodput")
 
 
 def test_a_comparison_writes_a_page_with_its_plots(tmp_path: Path) -> None:
@@ -160,6 +168,48 @@ def test_a_comparison_writes_a_page_with_its_plots(tmp_path: Path) -> None:
 def test_a_comparison_without_turns_has_the_plots_that_it_can(tmp_path: Path) -> None:
     page = write_comparison([record()], [tmp_path], tmp_path / "out").read_text()
     assert page.count("data:image/png;base64,") == 2
+
+
+@pytest.mark.parametrize("schema", [None, "sessile-bench-record-0"])
+def test_a_record_of_another_schema_is_refused(schema: str | None, tmp_path: Path) -> None:
+    path = write_record(record(), tmp_path)
+    row = json.loads(path.read_text()) | {"schema": schema}
+    path.write_text(json.dumps({key: value for key, value in row.items() if value is not None}))
+    with pytest.raises(CompareError, match="is of the schema"):
+        read_record(path)
+
+
+def test_a_record_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_record(record(), tmp_path)
+
+    def full(self: Path, content: bytes) -> int:
+        with self.open("wb") as file:
+            file.write(content[:100])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(BenchError, match=r"record.json cannot be written: No space left.*--out"):
+        write_record(record("other"), tmp_path)
+    assert read_record(path) == record() and [file.name for file in tmp_path.iterdir()] == ["record.json"]
+
+
+HOSTILE = "[/red] :smile: [bold] a|b\n$x_{$ _"
+
+
+def test_labels_and_errors_are_shown_as_they_are(tmp_path: Path) -> None:
+    """Whatever a user or a server wrote means nothing to the terminal, the page, Markdown or the plots."""
+    summary = msgspec.structs.replace(record().summary, errors={"[/x] boom": 2})
+    records = [record(HOSTILE, summary=summary), record("_hidden", 2.0), record("$\\frac{$")]
+    console = terminal()
+    with console.capture() as shown:
+        print_table(records, console)
+    assert "[/red] :smile: [bold]" in shown.get() and "2 times: [/x] boom" in shown.get()
+    assert markdown_table(records).splitlines()[0] == r"| | [/red] :smile: [bold] a\|b $x_{$ _ | _hidden | $\frac{$ |"
+    folder = tmp_path / "a"
+    folder.mkdir()
+    (folder / TURNS_FILE).write_bytes(b"".join(msgspec.json.encode(turn) + b"\n" for turn in turns_of(1.0)))
+    page = write_comparison(records, [folder] * 3, tmp_path / "out").read_text()
+    assert "[/red] :smile:" in page and page.count("data:image/png;base64,") == 4
 
 
 def test_tables() -> None:

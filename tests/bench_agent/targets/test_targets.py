@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from scripted_openai import Script, ScriptedServer
 
 from sessile.bench_agent.driver.ask import Ask, Sampling
@@ -72,13 +76,72 @@ def test_missing_programs_give_the_install_line(tmp_path: Path, monkeypatch: pyt
         assert said in str(caught.value)
     with pytest.raises(TargetError, match="sessile, llama-server"):
         launcher_named("nobody")
+    monkeypatch.undo()
+    for name in ("sessile", "llama-cpp-python", "vllm"):
+        with pytest.raises(TargetError, match="no program /nowhere/python"):
+            launcher_named(name).plan(request(tmp_path, python="/nowhere/python"))
+
+
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [
+        ("sessile", ("--grpc-port", "1")),
+        ("sessile", ("--http-port=1",)),
+        ("llama-server", ("--port", "1")),
+        ("llama-server", ("-m", "x.gguf")),
+        ("llama-cpp-python", ("--host=0.0.0.0",)),
+        ("vllm", ("--model", "x")),
+    ],
+)
+def test_flags_that_the_harness_sets_are_not_set_twice(name: str, flags: tuple[str, ...], tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match=r"is set by the harness.*--target"):
+        launcher_named(name).plan(request(tmp_path, flags=flags))
+
+
+async def test_a_server_that_lacks_a_package_gives_the_install_line(tmp_path: Path) -> None:
+    command = (sys.executable, "-c", "import nothing_of_that_name")
+    url = "http://127.0.0.1:9"
+    plan = LaunchPlan("poor", command, url, url, tmp_path / "poor.log", install="pip install 'poor[server]'")
+    with pytest.raises(TargetError, match=r"(?s)No module named.*pip install 'poor\[server\]'"):
+        await ServerProcess(plan).start()
+    missing = LaunchPlan("gone", ("/nowhere/server",), url, url, tmp_path / "gone.log", install="pip install gone")
+    with pytest.raises(TargetError, match=r"cannot be started: .*pip install gone"):
+        await ServerProcess(missing).start()
+
+
+_PARENT = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("when", ["starting", "stopping"])
+async def test_cancelled_it_leaves_no_process_behind(when: str, tmp_path: Path) -> None:
+    log = tmp_path / "parent.log"
+    code = _PARENT if when == "starting" else "import signal; signal.signal(15, signal.SIG_IGN)\n" + _PARENT
+    server = ServerProcess(
+        LaunchPlan("parent", (sys.executable, "-c", code), "http://127.0.0.1:9", "http://127.0.0.1:9", log)
+    )
+    work = asyncio.ensure_future(server.start())
+    while not (log.exists() and log.read_text().endswith("\n")):
+        await asyncio.sleep(0.01)
+    processes = [psutil.Process(server.pid), psutil.Process(int(log.read_text()))]
+    work.cancel()
+    if when == "stopping":
+        await asyncio.sleep(0.01)
+        work.cancel()
+    await asyncio.wait((work,))
+    gone, alive = psutil.wait_procs(processes, timeout=10)
+    assert work.cancelled() and len(gone) == 2 and not alive
 
 
 def test_commands_have_the_stated_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launchers, "_has_module", lambda python, module: True)
     for name in ("sessile", "llama-cpp-python", "vllm"):
-        plan = launcher_named(name).plan(request(tmp_path, flags=("--threads", "2"), python="py"))
-        assert plan.command[0] == "py" and plan.command[-2:] == ("--threads", "2")
+        plan = launcher_named(name).plan(request(tmp_path, flags=("--threads", "2"), python=sys.executable))
+        assert plan.command[0] == sys.executable and plan.command[-2:] == ("--threads", "2")
         assert "m.gguf" in plan.command
     grpc = launcher_named("sessile").plan(request(tmp_path, wire="grpc", model=None))
     assert grpc.address.startswith("grpc://") and grpc.ready_url.endswith("/ready") and "--model" not in grpc.command
@@ -118,9 +181,44 @@ async def test_a_record_does_not_say_where_a_models_file_lies(model: str, record
         assert target.facts.model == recorded
 
 
+async def test_an_address_with_a_path_and_a_password(tmp_path: Path) -> None:
+    """The path of the protocol is taken off, and a record does not tell the password."""
+    async with ScriptedServer(Script()) as server:
+        address = server.url.replace("://", "://user:secret@") + "/v1/"
+        async with reach(TargetSpec(address=address), tmp_path) as target:
+            await target.driver.conversation("s").turn(ASK, Observation())
+            assert target.facts.address == server.url
+            assert await target.is_there()
+        assert server.served[0].headers["Authorization"].startswith("Basic ")
+    assert not await target.is_there()
+
+
+@pytest.mark.parametrize("status", [404, 401])
+async def test_a_server_without_the_pages_that_tell_of_it(status: int, tmp_path: Path) -> None:
+    async def page(_: web.Request) -> web.Response:
+        return web.Response(status=status, text="nothing here")
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", page)
+    async with TestServer(app) as server:
+        spec = TargetSpec(address=str(server.make_url("/")))
+        if status == 401:
+            with pytest.raises(TargetError, match=r"wants a key.*--header"):
+                async with reach(spec, tmp_path):
+                    pass
+            return
+        async with reach(spec, tmp_path) as target:
+            assert (target.facts.dialect, target.facts.model) == ("openai", None)
+
+
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
+        (TargetSpec(address="http://[::1"), "no address"),
+        (TargetSpec(address="http://h:abc"), "no address"),
+        (TargetSpec(address="http://h:99999"), "no address"),
+        (TargetSpec(address="http://h/?key=1"), "more than an address"),
+        (TargetSpec(address="grpc://h"), "grpc://HOST:PORT"),
         (TargetSpec(), "name one server"),
         (TargetSpec(address="http://127.0.0.1:9"), "answers at"),
         (TargetSpec(address="ftp://x"), "no address"),
