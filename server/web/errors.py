@@ -27,6 +27,17 @@ class BodyTooLarge(RequestError):
         self.limit = limit
 
 
+class EncodedBody(RequestError):
+    """The request's body is compressed."""
+
+    def __init__(self, encoding: str) -> None:
+        super().__init__(
+            f"the body's content-encoding is {encoding[:40]!r}",
+            field="content-encoding",
+            remedy="send it as it is, without one",
+        )
+
+
 class UnknownModel(RequestError):
     """Another model than the served one was asked for."""
 
@@ -50,6 +61,8 @@ def http_status_of(error: SessileError) -> tuple[int, str]:
     match error:
         case BodyTooLarge():
             return 413, "body_too_large"
+        case EncodedBody():
+            return 415, "encoded_body"
         case UnknownModel():
             return 404, "model_not_found"
         case UnknownResponse():

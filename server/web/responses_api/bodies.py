@@ -72,7 +72,7 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ResponsesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The body of ``POST /v1/responses``. ``input``: one text, or items."""
 
-    input: str | list[dict[str, Any]] = ""
+    input: str | list[dict[str, Any]] | None = ""
     model: Annotated[str, Meta(description="The served model's name or one of its aliases.")] | None = None
     instructions: str | None = None
     previous_response_id: str | None = None

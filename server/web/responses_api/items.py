@@ -10,9 +10,11 @@ import msgspec
 from ....sessions.errors import RequestError
 from ....sessions.manager.validation import require_identifier
 from ....sessions.messages import Message, Role, ToolCall
+from ..wrong_value import wrong_value
 from .bodies import FunctionCallItem, FunctionOutputItem, InputPart, Item, MessageItem, ReasoningItem
 
 _TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
+_FILLED_IN = ("type", "id", "status")  # where an item has none
 _KNOWN = ("message", "function_call", "function_call_output", "reasoning")
 
 
@@ -30,22 +32,28 @@ def items_of(given: str | Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     if isinstance(given, str):
         given = [{"role": "user", "content": [{"type": "input_text", "text": given}]}] if given else []
     return [
-        {"type": "message", "id": f"item_{index}", "status": "completed", **item} for index, item in enumerate(given)
+        {
+            "type": "message",
+            "id": f"item_{index}",
+            "status": "completed",
+            **{name: value for name, value in item.items() if value is not None or name not in _FILLED_IN},
+        }
+        for index, item in enumerate(given)
     ]
 
 
 def _read(item: dict[str, Any], where: str) -> Item:
-    kind = item.get("type", "message")
+    kind = item.get("type") or "message"
     if kind not in _KNOWN:
         raise RequestError(
-            f"{where} is a {kind}, which cannot be read here",
+            f"{where} is of type {kind}, which cannot be read here",
             field=f"{where}.type",
             remedy="send messages, function calls and their outputs",
         )
     try:
-        read: Item = msgspec.convert({"type": "message", **item}, Item)
+        read: Item = msgspec.convert({**item, "type": kind}, Item)
     except msgspec.ValidationError as error:
-        raise RequestError(f"{where}: {error}", field=where) from error
+        raise wrong_value(Item, str(error), where) from error
     return read
 
 

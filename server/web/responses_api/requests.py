@@ -50,7 +50,7 @@ def response_request(body: ResponsesBody, tenant: str, before: Before) -> Comple
     """The turn that a body asks for. Raises RequestError naming the field."""
     check(body)
     system = [Message(role=Role.SYSTEM, content=body.instructions)] if body.instructions else []
-    new = messages_of(body.input)
+    new = messages_of(body.input or "")
     if not new and not before.messages:
         raise RequestError("input is empty", field="input", remedy="send a text or items")
     tools = tuple(tools_of(body)) or before.tools

@@ -198,7 +198,7 @@ class ResponsesEndpoint:
                 if not isinstance(event, TurnBegun):
                     writer.heard(event)
                 if isinstance(event, TurnFinished) and event.conversation is not None:
-                    await self.kept.add(turn.tenant, writer.response, items_of(body.input), event.conversation)
+                    await self.kept.add(turn.tenant, writer.response, items_of(body.input or ""), event.conversation)
                 yield event
 
 

@@ -32,6 +32,19 @@ CASES = {
     "empty messages": (CHAT, chat(messages=[]), "messages", "empty"),
     "messages are text": (CHAT, chat(messages="hi"), "messages", "expected `array`"),
     "unknown role": (CHAT, chat(messages=[{"role": "robot", "content": "x"}]), "messages[0].role", "robot"),
+    "the roles that there are": (
+        CHAT,
+        chat(messages=[{"role": "function", "content": "x"}]),
+        "messages[0].role",
+        'it may be "assistant" or "developer" or "system" or "tool" or "user"',
+    ),
+    "the choices that there are": (CHAT, chat(tool_choice="any"), "tool_choice", '"auto" or "none" or "required"'),
+    "a typing error inside": (
+        CHAT,
+        chat(messages=[{"role": "user", "contents": "x"}]),
+        "messages[0].contents",
+        "did you mean content?",
+    ),
     "no content": (CHAT, chat(messages=[{"role": "user"}]), "messages[0].content", "no content"),
     "content is a number": (CHAT, chat(messages=[{"role": "user", "content": 1}]), "messages[0].content", "int"),
     "an image": (
@@ -116,7 +129,15 @@ CASES = {
     "stop is a number": (CHAT, chat(stop=5), "stop", "int"),
     "stop has a number": (CHAT, chat(stop=["a", 5]), "stop[1]", "int"),
     "invalid UTF-8": (CHAT, b'{"messages": [{"role": "user", "content": "\xff\xfe"}]}', "content", "UTF-8"),
-    "half a surrogate pair": (CHAT, b'{"messages": [{"role": "user", "content": "\\ud800"}]}', None, "surrogate"),
+    "half a surrogate pair": (
+        CHAT,
+        b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
+        "messages[0].content",
+        "surrogate",
+    ),
+    "half a pair in a name": (CHAT, b'{"metadata": {"\\udc00": 1}}', "metadata", "surrogate"),
+    "a whole pair in what is cut off": (TEXT, b'{"prompt": "\\ud83d\\ude00"', None, "not valid JSON"),
+    "a byte order mark": (CHAT, b"\xef\xbb\xbf" + chat(), None, "byte order mark"),
     "a control character": (CHAT, b'{"messages": [{"role": "user", "content": "\x01"}]}', None, "not valid JSON"),
     "deep": (CHAT, b'{"verbosity": ' + b"[" * 60_000, None, "nested too deeply"),
     "deep tools": (CHAT, b'{"tools": ' + b'[{"a":' * 20_000, None, ""),
@@ -159,6 +180,15 @@ async def test_a_body_that_is_too_long(client, stage):
         assert response.status_code == 413
         assert "200000" in response.json()["error"]["message"]
     assert stage.turns.requests == []
+
+
+async def test_a_compressed_body_is_refused_as_one(client, stage):
+    for path in (CHAT, "/v1/messages"):
+        answer = await client.post(path, content=b"\x1f\x8b", headers={"content-encoding": "gzip"})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (415, "content-encoding")
+    plain = await client.post(CHAT, content=chat(), headers={"content-encoding": "identity"})
+    assert plain.status_code == 200
+    assert len(stage.turns.requests) == 1
 
 
 async def test_an_unknown_model(client, chat_body):

@@ -181,6 +181,10 @@ async def test_a_conversation_is_a_session(web: WebBench, http: httpx.AsyncClien
 
 
 async def test_what_is_kept_can_be_listed_and_deleted(web: WebBench, http: httpx.AsyncClient) -> None:
+    nameless = await created(http, [{"type": None, "id": None, "status": None, "role": "user", "content": "hi"}])
+    page = (await http.get(f"{PATH}/{nameless['id']}/input_items")).json()
+    assert [(item["type"], item["id"], item["status"]) for item in page["data"]] == [("message", "item_0", "completed")]
+
     items = [{"role": "user", "content": f"{index}", "id": f"it_{index}"} for index in range(5)]
     response = await created(http, items)
     page = (await http.get(f"{PATH}/{response['id']}/input_items", params={"limit": 2})).json()
@@ -276,7 +280,8 @@ async def test_the_form_of_an_answer(web: WebBench, http: httpx.AsyncClient) -> 
             400,
             "input[0].content[0]",
         ),
-        ({"input": [{"type": "function_call", "name": "f"}]}, 400, "input[0]"),
+        ({"input": [{"type": "function_call", "name": "f"}]}, 400, "input[0].call_id"),
+        ({"input": [{"role": "tool", "content": "x"}]}, 400, "input[0].role"),
         ({"model": "gpt"}, 404, "model"),
         ({"previous_response_id": "resp_x"}, 404, "previous_response_id"),
         ({"conversation": "ses_x"}, 404, "conversation"),
