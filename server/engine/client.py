@@ -299,7 +299,7 @@ class EngineClient:
             self._set_state(EngineState.RESTARTING)
             self.restarts += 1
             delay = RESTART_DELAYS_S[min(failures_in_a_row, len(RESTART_DELAYS_S)) - 1]
-            logger.error("the engine died; a new one starts in %.0f s", delay)
+            logger.error("the engine died; a new one starts %s", f"in {delay:.0f} s" if delay else "at once")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), delay)
                 break

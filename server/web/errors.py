@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -41,8 +42,10 @@ class EncodedBody(RequestError):
 class UnknownModel(RequestError):
     """Another model than the served one was asked for."""
 
-    def __init__(self, asked: str, served: str) -> None:
-        super().__init__(f"model {asked!r} is not served here", field="model", remedy=f"the served model is {served!r}")
+    def __init__(self, asked: str, served: str, aliases: Iterable[str] = ()) -> None:
+        known = ", ".join(repr(name) for name in (served, *sorted(aliases)))
+        remedy = f"ask for {known}, or start the server with --model-aliases and the name"
+        super().__init__(f"model {asked!r} is not served here", field="model", remedy=remedy)
 
 
 class UnknownResponse(RequestError):

@@ -20,4 +20,4 @@ class ServedName:
     def check(self, asked: str | None) -> None:
         """Raise UnknownModel for the name of another model."""
         if asked and asked != self.name and asked not in self.aliases:
-            raise UnknownModel(asked, self.name)
+            raise UnknownModel(asked, self.name, self.aliases)

@@ -27,7 +27,7 @@ def status_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
     async def get_model(name: str) -> Response:
         """One model, by its name or an alias."""
         if not name:
-            raise UnknownModel(name, parts.served.name)
+            raise UnknownModel(name, parts.served.name, parts.served.aliases)
         parts.served.check(name)
         return json_answer(_model_card(parts))
 

@@ -211,6 +211,19 @@ def test_an_example_and_its_output_stand_in_the_docs(server: ServerProcess, requ
     assert without_reuse(lines) == without_reuse(shown)
 
 
+def test_the_programs_of_the_readme_run_as_they_stand_and_come_to_an_end(server: ServerProcess) -> None:
+    """Without a bound of its answers one would go on to the context's end: minutes, then an error."""
+    programs = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    printed = []
+    for program in programs:
+        here = program.replace("http://127.0.0.1:8000", server.url).replace("127.0.0.1:50051", server.grpc_target)
+        printed.append(run([sys.executable, "-c", here])[-1])
+    openai_client, session = printed
+    tokens, cached = (int(number) for number in re.findall(r"\d+", openai_client))
+    assert 0.6 * tokens < cached < tokens, "the second question finds the first and its answer"
+    assert "TokensBySource(device=" in session
+
+
 def without_reuse(lines: list[str]) -> list[str]:
     """The lines, but for what was found: other conversations have beginnings too, and what a grammar forced at the end
     of a call may be computed or not yet."""
