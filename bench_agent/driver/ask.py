@@ -74,3 +74,7 @@ class ServerBusy(TargetError):
 
 class ServerUnreachable(TargetError):
     """Nobody answers, or the connection broke."""
+
+
+class ServerSilent(ServerUnreachable):
+    """Nothing came within the time of a turn: to wait as long again would be another turn."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 import msgspec
@@ -13,12 +15,15 @@ from aiohttp.connector import Connection
 from ..arrival_stamps import StampedSocket, StampedSockets
 from ..traces.writers import openai
 from ..workload.plan import ToolCall
-from .ask import Ask, Conversation, ServerBusy, ServerUnreachable, TurnRefused
+from .ask import Ask, Conversation, ServerBusy, ServerSilent, ServerUnreachable, TurnRefused
 from .dialects import Dialect
-from .observation import Observation, TokenLogprob, Usage
-from .sse import CallPiece, Choice, Chunk, EventReader, WireUsage
+from .logprobs import answer_logprobs, echoed_logprobs
+from .observation import Observation, Usage
+from .sse import CallPiece, Chunk, EventReader, WireUsage
 
 _BUSY = (429, 503)
+_LAST_BYTES_S = 0.5  # an answer that is over may be followed by the end of its connection's message
+_IN_HEADERS = " !#$&'()*+,/:;=?@[]"
 _encode = msgspec.json.Encoder().encode
 
 
@@ -46,6 +51,7 @@ class OpenAiDriver:
         self._model = model
         self._extra = dict(extra or {})
         self._session_header = session_header
+        self._timeout_s = timeout_s
         self._sockets = StampedSockets()
         self._http = aiohttp.ClientSession(
             timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=10),
@@ -57,7 +63,7 @@ class OpenAiDriver:
 
     def conversation(self, session_id: str) -> Conversation:
         """A session: over HTTP it is nothing but a name."""
-        headers = {self._session_header: session_id} if self._session_header else {}
+        headers = {self._session_header: quote(session_id, safe=_IN_HEADERS)} if self._session_header else {}
         return _HttpConversation(self, headers, {})
 
     def cold_conversation(self, nonce: str) -> Conversation | None:
@@ -76,19 +82,21 @@ class OpenAiDriver:
         body = {"prompt": text, "max_tokens": 1, "echo": True, "logprobs": 1, "temperature": 0.0, "stream": False}
         if self._model:
             body["model"] = self._model
-        async with self._http.post(self.url + "/v1/completions", data=_encode(body | self._extra)) as response:
-            if response.status != 200:
-                await _refuse(response)
-            answer = msgspec.json.decode(await response.read())
-        found = answer["choices"][0].get("logprobs") or {}
-        values = (found.get("token_logprobs") or [])[:-1]
-        return [float(value) for value in values if value is not None]
+        try:
+            async with self._http.post(self.url + "/v1/completions", data=_encode(body | self._extra)) as response:
+                if response.status != 200:
+                    await _refuse(response)
+                raw = await response.read()
+        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+            raise ServerUnreachable(f"{self.url}: {error or type(error).__name__}") from error
+        return echoed_logprobs(raw)
 
     async def run(self, ask: Ask, headers: Mapping[str, str], more: Mapping[str, Any], seen: Observation) -> None:
         """One request, with ``more`` in its body. Raises TurnRefused, ServerBusy or ServerUnreachable."""
-        path = "/v1/completions" if ask.text is not None else "/v1/chat/completions"
+        path, sampling = "/v1/completions" if ask.text is not None else "/v1/chat/completions", ask.sampling
         body = _encode({**self.body(ask), **more})
         tried, seen.started = bool(seen.started), seen.started or seen.clock()
+        over: float | None = None
         try:
             async with self._http.post(self.url + path, data=body, headers=headers) as response:
                 assert isinstance(response, _Response)
@@ -97,11 +105,14 @@ class OpenAiDriver:
                     seen.started = _started(seen, socket)
                 if response.status != 200:
                     await _refuse(response)
-                await _read(response, seen, socket)
-        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+                over = await _read(response, seen, socket, sampling.max_tokens)
+        except (aiohttp.ClientError, ConnectionError) as error:
             raise ServerUnreachable(f"{self.url}: {error or type(error).__name__}") from error
+        except TimeoutError as error:
+            late = f"the answer was not over within {self._timeout_s:g} s, the time of a turn"
+            raise (TurnRefused(late) if seen.arrivals else ServerSilent(f"{self.url}: {late}")) from error
         finally:
-            seen.ended = seen.clock()
+            seen.ended = seen.clock() if over is None else over
 
     def body(self, ask: Ask) -> dict[str, Any]:
         """The request's body."""
@@ -144,7 +155,7 @@ class _HttpConversation:
 
 
 async def _refuse(response: aiohttp.ClientResponse) -> None:
-    text = (await response.text())[:500]
+    text = (await response.read())[:500].decode(errors="replace")
     message = f"the server answered {response.status}: {text}"
     if response.status in _BUSY:
         raise ServerBusy(message, retry_after_s=_seconds(response.headers.get("retry-after")))
@@ -175,36 +186,65 @@ def _started(seen: Observation, socket: StampedSocket) -> float:
     return seen.started if opened_for_it else max(seen.started, now - socket.sent_s_ago())
 
 
-async def _read(response: aiohttp.ClientResponse, seen: Observation, socket: StampedSocket | None) -> None:
+async def _read(
+    response: aiohttp.ClientResponse, seen: Observation, socket: StampedSocket | None, max_tokens: int
+) -> float:
+    """Until the event that ends the answer, or the end of the bytes. Returns when that came in."""
     events = EventReader()
     calls: dict[int, CallPiece] = {}
-    async for raw in response.content.iter_any():
-        at = seen.clock() - (0.0 if socket is None else socket.waited_s())
-        try:
-            chunks = events.feed(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise TurnRefused(f"an event that is not JSON: {error}") from error
-        for chunk in chunks:
+    at = seen.clock()
+    try:
+        async for raw in response.content.iter_any():
+            at = seen.clock() - (0.0 if socket is None else socket.waited_s())
+            for chunk in events.feed(raw):
+                _take(chunk, seen, calls, at)
+            if events.done:
+                await _last_bytes(response)
+                break
+        for chunk in events.end():
             _take(chunk, seen, calls, at)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise TurnRefused(f"an event that cannot be read: {error}") from error
+    _check_end(response, seen, events, max_tokens)
     seen.tool_calls = [
         ToolCall(call.id or "", (call.function and call.function.name) or "", _arguments(call))
         for call in calls.values()
     ]
+    return at
+
+
+async def _last_bytes(response: aiohttp.ClientResponse) -> None:
+    """Of the message, so that the connection can be used again; a server that keeps them back is not waited for."""
+    if not response.content.at_eof():
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(response.content.read(), _LAST_BYTES_S)
+
+
+def _check_end(response: aiohttp.ClientResponse, seen: Observation, events: EventReader, max_tokens: int) -> None:
+    """Raises TurnRefused for what is no answer, ServerUnreachable for one that broke off: no sign of an end came."""
+    if not events.events:
+        said = events.begins.decode(errors="replace")
+        raise TurnRefused(f"the answer is no stream of events but {response.content_type}: {said}")
+    ended = seen.finish_reason is not None or seen.usage.completion_tokens is not None
+    if not seen.arrivals and not ended:
+        raise TurnRefused("the answer is empty, and nothing says why")
+    if not (ended or events.done or sum(tokens for _, tokens in seen.arrivals) >= max_tokens):
+        raise ServerUnreachable("the stream ended before the answer did")
 
 
 def _take(chunk: Chunk, seen: Observation, calls: dict[int, CallPiece], at: float) -> None:
     if chunk.error is not None:
         raise TurnRefused(f"the server ended the turn: {str(chunk.error)[:500]}")
-    for choice in chunk.choices:
+    for choice in chunk.choices or ():
         delta = choice.delta
         text = choice.text if delta is None else delta.content
         pieces = (delta.tool_calls or []) if delta is not None else []
-        if text or pieces or (delta is not None and delta.reasoning_content):
+        if text or pieces or (delta is not None and (delta.reasoning_content or delta.reasoning)):
             seen.arrived(text or "", at=at)
         for piece in pieces:
             _join(calls, piece)
         if choice.logprobs:
-            seen.logprobs += _logprobs(choice)
+            seen.logprobs += answer_logprobs(choice)
         seen.finish_reason = choice.finish_reason or seen.finish_reason
     if chunk.usage is not None:
         seen.usage = _usage(chunk.usage)
@@ -234,25 +274,3 @@ def _join(calls: dict[int, CallPiece], piece: CallPiece) -> None:
 
 def _arguments(call: CallPiece) -> str:
     return (call.function and call.function.arguments) or ""
-
-
-def _logprobs(choice: Choice) -> list[TokenLogprob]:
-    found = choice.logprobs
-    if not isinstance(found, dict):
-        return []
-    if isinstance(found.get("content"), list):
-        return [
-            TokenLogprob(
-                entry["token"],
-                float(entry["logprob"]),
-                {other["token"]: float(other["logprob"]) for other in entry.get("top_logprobs") or ()},
-            )
-            for entry in found["content"]
-        ]
-    tokens, values = found.get("tokens") or [], found.get("token_logprobs") or []
-    tops = found.get("top_logprobs") or [{}] * len(tokens)
-    return [
-        TokenLogprob(token, float(value), {text: float(one) for text, one in (top or {}).items()})
-        for token, value, top in zip(tokens, values, tops, strict=False)
-        if value is not None
-    ]

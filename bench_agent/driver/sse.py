@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
+
+_LINE_END = re.compile(rb"[\r\n]")  # \r\n is both, with an empty line between
 
 
 class FunctionPiece(msgspec.Struct):
@@ -19,8 +22,11 @@ class CallPiece(msgspec.Struct):
 
 
 class Delta(msgspec.Struct):
+    """Reasoning has one name or the other (vLLM's newer versions say ``reasoning``)."""
+
     content: str | None = None
     reasoning_content: str | None = None
+    reasoning: str | None = None
     tool_calls: list[CallPiece] | None = None
 
 
@@ -45,26 +51,42 @@ class WireUsage(msgspec.Struct):
 class Chunk(msgspec.Struct):
     """One event. Fields that the harness has no use for are passed over."""
 
-    choices: list[Choice] = []
+    choices: list[Choice] | None = None
     usage: WireUsage | None = None
     error: Any = None
-    timings: dict[str, float] | None = None
 
 
 class EventReader:
-    """Cuts a stream of bytes into events."""
+    """Cuts a stream of bytes into events. ``begins``: the first bytes; ``events``: how many there were, the last one
+    included; ``done``: that one was here."""
 
     def __init__(self) -> None:
         self._decoder = msgspec.json.Decoder(Chunk)
         self._rest = b""
+        self.begins = b""
+        self.events = 0
+        self.done = False
 
     def feed(self, raw: bytes) -> list[Chunk]:
-        """The events that are complete now. Raises msgspec.DecodeError for an event that is not JSON."""
+        """The events that are complete now. Raises msgspec.DecodeError for an event that is not one of the protocol."""
+        self.begins = self.begins or raw[:200]
+        *lines, self._rest = _LINE_END.split(self._rest + raw)
+        return self._events(lines)
+
+    def end(self) -> list[Chunk]:
+        """The bytes are over: the last line may lack its end. Raises msgspec.DecodeError."""
+        line, self._rest = self._rest, b""
+        return self._events([line])
+
+    def _events(self, lines: list[bytes]) -> list[Chunk]:
         found: list[Chunk] = []
-        *lines, self._rest = (self._rest + raw).split(b"\n")
         for line in lines:
-            if line.startswith(b"data:"):
-                payload = line[5:].strip()
-                if payload and payload != b"[DONE]":
-                    found.append(self._decoder.decode(payload))
+            if not line.startswith(b"data:"):
+                continue
+            payload = line[5:].strip()
+            self.events += bool(payload)
+            if payload == b"[DONE]":
+                self.done = True
+            elif payload:
+                found.append(self._decoder.decode(payload))
         return found

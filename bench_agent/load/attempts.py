@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ..driver.ask import Ask, Conversation, ServerBusy, ServerUnreachable
+from ..driver.ask import Ask, Conversation, ServerBusy, ServerSilent, ServerUnreachable
 from ..driver.observation import Observation
 
 LONGEST_WAIT_S = 60.0  # what is asked to come back later than that has failed
@@ -18,7 +18,7 @@ async def attempt(conversation: Conversation, ask: Ask, seen: Observation, retri
             return
         except (ServerBusy, ServerUnreachable) as error:
             wait = error.retry_after_s or 0.1 * 2 ** (seen.retries + 1)
-            if seen.arrivals or seen.retries >= retries or wait > LONGEST_WAIT_S:
+            if isinstance(error, ServerSilent) or seen.arrivals or seen.retries >= retries or wait > LONGEST_WAIT_S:
                 raise
             seen.retries += 1
             await asyncio.sleep(wait)

@@ -29,6 +29,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of all good turns. None: the server does not say.
 
     ``reusable``: of the prompts, what earlier prompts and answers of the run began with (from their characters).
+    ``output_pieces``: of ``output``, what is a number of pieces, since the server does not say how many tokens they hold.
     """
 
     prompt: int | None
@@ -39,6 +40,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
     by_source: dict[str, int]
     drafted: int
     accepted: int
+    output_pieces: int = 0
 
 
 class HitRates(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,6 +170,7 @@ def _tokens(good: Sequence[TurnRecord]) -> Tokens:
         by_source=by_source,
         drafted=sum(turn.drafted_tokens for turn in good),
         accepted=sum(turn.accepted_tokens for turn in good),
+        output_pieces=sum(turn.output_tokens for turn in good if turn.completion_tokens is None),
     )
 
 

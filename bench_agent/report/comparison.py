@@ -69,6 +69,8 @@ def warnings_of(records: Sequence[RunRecord]) -> list[str]:
     outputs = {record.summary.tokens.output for record in records}
     if len(outputs) > 1 and max(outputs) > 1.02 * max(min(outputs), 1):
         found.append(f"the servers gave answers of different length: from {min(outputs):,} to {max(outputs):,} tokens")
+    if len({record.summary.tokens.output_pieces > 0 for record in records}) > 1:
+        found.append("some servers say how many tokens they sent, of others the pieces are counted")
     for first, other in itertools.combinations(records, 2):
         if first.provenance == other.provenance and first.summary == other.summary:
             found.append(f"{first.label} and {other.label} are the same result")

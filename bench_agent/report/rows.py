@@ -82,6 +82,12 @@ def _outcome(record: RunRecord) -> str:
     return ", ".join(parts)
 
 
+def _output(record: RunRecord) -> str:
+    tokens = record.summary.tokens
+    pieces = f" ({count(tokens.output_pieces)} are pieces: the server does not say)" if tokens.output_pieces else ""
+    return count(tokens.output) + pieces
+
+
 def _acceptance(record: RunRecord) -> str:
     tokens = record.summary.tokens
     return f"{share(tokens.accepted / tokens.drafted)} of {tokens.drafted:,} drafted" if tokens.drafted else "–"
@@ -165,7 +171,7 @@ _TEXTS: tuple[tuple[str, Callable[[RunRecord], str]], ...] = (
     ("of these computed", lambda r: count(r.summary.tokens.computed)),
     ("of these reusable", lambda r: count(r.summary.tokens.reusable)),
     ("prompt tokens by source", _sources),
-    ("output tokens", lambda r: count(r.summary.tokens.output)),
+    ("output tokens", _output),
     ("drafts accepted", _acceptance),
     ("turns, in all repeats", _outcome),
     ("wall time of a repeat", lambda r: seconds(r.summary.wall_s)),

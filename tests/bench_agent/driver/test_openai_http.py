@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from scripted_openai import Script, ScriptedServer
 
-from sessile.bench_agent.driver.ask import Ask, Sampling, ServerBusy, ServerUnreachable, TurnRefused
+from sessile.bench_agent.driver.ask import Ask, Sampling, ServerBusy, ServerSilent, ServerUnreachable, TurnRefused
 from sessile.bench_agent.driver.dialects import DIALECTS, dialect_named
+from sessile.bench_agent.driver.logprobs import echoed_logprobs
 from sessile.bench_agent.driver.observation import Observation
 from sessile.bench_agent.driver.openai_http import OpenAiDriver
 from sessile.bench_agent.driver.sse import EventReader
@@ -108,6 +113,138 @@ def test_dialects_make_answers_equally_long(name: str, field: str | None) -> Non
     assert set(DIALECTS) >= {"sessile", "vllm", "llama-server"}
 
 
+PIECE = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
+END = b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n'
+USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":1}}\n\n'
+DONE = b"data: [DONE]\n\n"
+
+
+async def answered(body: bytes, *, status: int = 200, kind: str = "text/event-stream") -> Observation:
+    """What is seen of a turn of three tokens whose answer is this."""
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=body, status=status, headers={"content-type": kind})
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", answer)
+    async with TestServer(app) as server:
+        driver = OpenAiDriver(str(server.make_url("/")), model=None, dialect=dialect_named("openai"))
+        seen = Observation()
+        try:
+            await driver.conversation("s").turn(ASK, seen)
+        finally:
+            await driver.close()
+    return seen
+
+
+@pytest.mark.parametrize(
+    "body",
+    [PIECE + DONE, PIECE + END, PIECE + USAGE, 3 * PIECE, PIECE + DONE.rstrip(), (PIECE + DONE).replace(b"\n", b"\r")],
+    ids=["done", "finish reason", "usage", "as long as asked", "no last line end", "carriage returns"],
+)
+async def test_an_answer_may_end_in_many_ways(body: bytes) -> None:
+    assert (await answered(body)).text.startswith("a")
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "error", "said"),
+    [
+        (PIECE, "text/event-stream", ServerUnreachable, "ended before the answer did"),
+        (DONE, "text/event-stream", TurnRefused, "the answer is empty"),
+        (b"", "text/event-stream", TurnRefused, "no stream of events"),
+        (b'{"choices":[{"message":{"content":"hi"}}]}', "application/json", TurnRefused, "but application/json: .*hi"),
+        (b"<html>", "text/html", TurnRefused, "but text/html: <html>"),
+        (b"data: {broken\n\n", "text/event-stream", TurnRefused, "cannot be read"),
+        (b'data: {"choices":[{"delta":{"content":5}}]}\n\n', "text/event-stream", TurnRefused, "cannot be read"),
+        (b"data: {broken", "text/event-stream", TurnRefused, "cannot be read"),
+        (b'data: {"error":"out of memory"}\n\n', "text/event-stream", TurnRefused, "out of memory"),
+        (
+            b'data: {"choices":[{"delta":{"content":"a"},"logprobs":{"content":[{"token":"a"}]}}]}\n\n',
+            "text/event-stream",
+            TurnRefused,
+            "logprobs that cannot be read",
+        ),
+    ],
+)
+async def test_what_is_no_answer_or_half_of_one_is_a_failed_turn(
+    body: bytes, kind: str, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        await answered(body, kind=kind)
+
+
+async def test_a_refusal_in_letters_that_cannot_be_read() -> None:
+    with pytest.raises(TurnRefused, match="answered 500: oops"):
+        await answered(b"oops \xff", status=500, kind="text/html; charset=of-our-own")
+
+
+async def test_reasoning_by_either_name_is_a_piece_and_events_without_choices_are_none() -> None:
+    pieces = b"".join(
+        b'data: {"choices":[{"delta":{"%s":"hm"}}]}\n\n' % name for name in (b"reasoning", b"reasoning_content")
+    )
+    seen = await answered(pieces + b'data: {"choices":null,"timings":{"prompt_ms":null}}\n\n' + DONE)
+    assert len(seen.arrivals) == 2 and seen.text == ""
+
+
+async def test_an_answer_is_over_at_its_last_event_though_the_connection_stays_open() -> None:
+    gate = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(PIECE + DONE)
+        await gate.wait()
+        return response
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", answer)
+    async with TestServer(app) as server:
+        driver = OpenAiDriver(str(server.make_url("/")), model=None, dialect=dialect_named("openai"))
+        seen = Observation()
+        await driver.conversation("s").turn(ASK, seen)
+        assert seen.text == "a" and seen.ended == seen.arrivals[-1][0]
+        gate.set()
+        await driver.close()
+
+
+@pytest.mark.parametrize(("sends", "error"), [(b"", ServerSilent), (PIECE, TurnRefused)])
+async def test_a_turn_that_is_not_over_in_time(sends: bytes, error: type[Exception]) -> None:
+    gate = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(sends)
+        await gate.wait()
+        return response
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", answer)
+    async with TestServer(app) as server:
+        url = str(server.make_url("/"))
+        driver = OpenAiDriver(url, model=None, dialect=dialect_named("openai"), timeout_s=0.2)
+        with pytest.raises(error, match=r"not over within 0\.2 s"):
+            await driver.conversation("s").turn(ASK, Observation())
+        gate.set()
+        await driver.close()
+
+
+async def test_a_sessions_name_of_any_letters_goes_into_a_header() -> None:
+    async with ScriptedServer(Script()) as server:
+        driver = OpenAiDriver(server.url, model=None, dialect=dialect_named("openai"), session_header="x-session-id")
+        await driver.conversation("a b\r\né").turn(ASK, Observation())
+        await driver.close()
+    assert server.served[0].headers["x-session-id"] == "a b%0D%0A%C3%A9"
+
+
+@pytest.mark.parametrize(
+    "body", [b"[]", b"{", b'{"choices":[]}', b'{"choices":[{"logprobs":{"token_logprobs":["x"]}}]}']
+)
+def test_echoed_logprobs_that_cannot_be_read(body: bytes) -> None:
+    with pytest.raises(TurnRefused, match="cannot be read"):
+        echoed_logprobs(body)
+
+
 def test_events_are_cut_wherever_the_bytes_are() -> None:
     raw = (
         b'data: {"choices":[{"delta":{"tool_calls":'
@@ -119,4 +256,8 @@ def test_events_are_cut_wherever_the_bytes_are() -> None:
         reader = EventReader()
         found = [chunk for at in range(0, len(raw), size) for chunk in reader.feed(raw[at : at + size])]
         assert len(found) == 2
-        assert found[1].choices[0].delta is not None and found[1].choices[0].delta.content == "é"
+        assert (
+            found[1].choices is not None
+            and found[1].choices[0].delta is not None
+            and found[1].choices[0].delta.content == "é"
+        )

@@ -82,6 +82,12 @@ def test_costs() -> None:
             parse_price(wrong)
 
 
+def test_pieces_that_are_counted_as_tokens_are_told_apart() -> None:
+    turns = [turn(), turn(completion_tokens=None)]
+    found = summarise(turns, [], [RepeatRecord(repeat=0, wall_s=1.0)])
+    assert (found.tokens.output, found.tokens.output_pieces) == (8, 3)
+
+
 def test_a_task_costs_what_the_whole_repeats_cost() -> None:
     """Tasks of a repeat that broke off are not paid for, so they are not counted."""
     sessions = [SessionRecord(repeat=r, session="s", started_s=0, ended_s=1, turns=1, ok=True) for r in (0, 1, 1)]
