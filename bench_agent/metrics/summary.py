@@ -29,7 +29,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of all good turns. None: the server does not say.
 
     ``reusable``: of the prompts, what earlier prompts and answers of the run began with (from their characters).
-    ``output_pieces``: of ``output``, what is a number of pieces, since the server does not say how many tokens they hold.
+    ``output_pieces``: of ``output``, pieces that are counted as tokens, where the server does not say what they hold.
     """
 
     prompt: int | None

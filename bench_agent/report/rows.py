@@ -142,20 +142,17 @@ def _limit(record: RunRecord) -> str:
     )
 
 
-_PERCENTILES = (
-    ("TTFT, first turns, p50", lambda r: r.summary.ttft_first_s, lambda p: p.p50, milliseconds),
-    ("TTFT, first turns, p99", lambda r: r.summary.ttft_first_s, lambda p: p.p99, milliseconds),
-    ("TTFT, later turns, p50", lambda r: r.summary.ttft_later_s, lambda p: p.p50, milliseconds),
-    ("TTFT, later turns, p90", lambda r: r.summary.ttft_later_s, lambda p: p.p90, milliseconds),
-    ("TTFT, later turns, p99", lambda r: r.summary.ttft_later_s, lambda p: p.p99, milliseconds),
-    ("TPOT, p50", lambda r: r.summary.tpot_s, lambda p: p.p50, milliseconds),
-    ("TPOT, p99", lambda r: r.summary.tpot_s, lambda p: p.p99, milliseconds),
-    ("ITL, p50", lambda r: r.summary.itl_s, lambda p: p.p50, milliseconds),
-    ("ITL, p99", lambda r: r.summary.itl_s, lambda p: p.p99, milliseconds),
-    ("turn, end to end, p50", lambda r: r.summary.e2e_s, lambda p: p.p50, milliseconds),
-    ("turn, end to end, p99", lambda r: r.summary.e2e_s, lambda p: p.p99, milliseconds),
-    ("task, p50", lambda r: r.summary.task_s, lambda p: p.p50, seconds),
-    ("task, p99", lambda r: r.summary.task_s, lambda p: p.p99, seconds),
+_PERCENTILES = tuple(
+    (f"{name}, {rank}", found, pick, text)
+    for name, found, text in (
+        ("TTFT, first turns", lambda r: r.summary.ttft_first_s, milliseconds),
+        ("TTFT, later turns", lambda r: r.summary.ttft_later_s, milliseconds),
+        ("TPOT", lambda r: r.summary.tpot_s, milliseconds),
+        ("ITL", lambda r: r.summary.itl_s, milliseconds),
+        ("turn, end to end", lambda r: r.summary.e2e_s, milliseconds),
+        ("task", lambda r: r.summary.task_s, seconds),
+    )
+    for rank, pick in (("p50", lambda p: p.p50), ("p90", lambda p: p.p90), ("p99", lambda p: p.p99))
 )
 _RATES = (
     ("tokens out", lambda r: r.summary.output_tokens_per_s, "tok/s"),

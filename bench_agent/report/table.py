@@ -12,6 +12,8 @@ from .record import RunRecord
 from .rows import rows_of
 from .terminal import terminal
 
+_ANY_WIDTH = 10_000
+
 
 def print_table(records: Sequence[RunRecord], console: Console | None = None) -> None:
     """One column a record; the best of a row is bold when there are several. Intervals of 95% in parentheses."""
@@ -27,7 +29,8 @@ def print_table(records: Sequence[RunRecord], console: Console | None = None) ->
         cells = [Text(cell, style="bold" if row.best == index else "") for index, cell in enumerate(row.cells)]
         table.add_row(row.name, *cells)
     if not console.is_terminal:  # nobody's window: as wide as it needs to be
-        console.width = max(console.width, console.measure(table).maximum)
+        narrow, console.width = console.width, _ANY_WIDTH
+        console.width = max(narrow, console.measure(table).maximum)
     console.print(table)
     for record in records:
         for note in record.workload.notes:

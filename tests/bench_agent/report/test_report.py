@@ -193,6 +193,12 @@ def test_a_record_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: py
     assert read_record(path) == record() and [file.name for file in tmp_path.iterdir()] == ["record.json"]
 
 
+def test_off_a_terminal_a_table_is_as_wide_as_it_needs_to_be() -> None:
+    file = io.StringIO()
+    print_table([record(f"a server with a rather long name {n}") for n in range(8)], Console(file=file))
+    assert all(f"long name {n} " in file.getvalue() for n in range(8))
+
+
 HOSTILE = "[/red] :smile: [bold] a|b\n$x_{$ _"
 
 
@@ -217,6 +223,9 @@ def test_tables() -> None:
     print_table([record("fast"), record("slow", 2.0)], console)
     shown = console.export_text()
     assert "TTFT, later turns, p50" in shown and "200 ms" in shown and "400 ms" in shown
+    names = [row.name for row in rows_of([record()])]
+    for measure in ("TTFT, first turns", "TTFT, later turns", "TPOT", "ITL", "turn, end to end", "task"):
+        assert {f"{measure}, p50", f"{measure}, p90", f"{measure}, p99"} <= set(names)
     assert "device 21,600" in shown and "limit of this machine" in shown
     lines = markdown_table([record("fast"), record("slow", 2.0)]).splitlines()
     assert lines[0] == "| | fast | slow |"
