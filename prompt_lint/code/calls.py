@@ -12,8 +12,9 @@ from .reach import Reach
 from .values import EMPTY, ORDER_KINDS, Kind, Mark, Param, Piece, Text, Value, merged, strung, union
 
 _MUTATORS = {"append", "extend", "insert", "push", "unshift", "add", "appendleft", "concat"}
-_CLEARING = {"len", "max", "min", "sum", "any", "all", "bool", "isinstance", "hash", "range"}
+_CLEARING = {"len", "max", "min", "sum", "any", "all", "bool", "isinstance", "range"}
 _READING = {"open", "read_text", "read_bytes", "readFile", "readFileSync", "readTextFile"}  # a name is not a content
+_LAST_OF = {"takeRight", "takeLast"}
 _NUMBERS = {"int", "float", "round", "floor", "trunc"}
 _SORTING = {"sorted", "sort", "toSorted", "sortBy", "orderBy", "natsorted", "sort_values"}
 _OF_SETS = {"union", "intersection", "difference", "symmetric_difference", "copy"}
@@ -64,6 +65,8 @@ class Calls:
         if self._reach.fills(name):
             self._reach.filled({**kwargs, **_items(node, expressions)})
         kind = sources.kind_of_call(name, node, self._imports)
+        if self._is_builtin(name) and sources.is_of_address(name, self._imports):
+            kind = Kind.RANDOM_ID
         special = self._special(node, last, args, kwargs, receiver, expressions)
         if special is not None:
             return special
@@ -74,6 +77,10 @@ class Calls:
         if resolved is not None:
             return resolved
         return _passed_on(node, last, [receiver, *args, *kwargs.values()])
+
+    def _is_builtin(self, name: str) -> bool:
+        """A name that Python has and that this module does not define."""
+        return not self._ordered_sets and self._scope.lookup(name).definition is None
 
     def _callbacks(self, values: list[Value]) -> None:
         """Functions given to a call are run by it."""
@@ -116,6 +123,9 @@ class Calls:
             strategy = node.kwargs.get("strategy")
             keeps_last = not (isinstance(strategy, ir.Const) and strategy.text == "first")
             return union(*args).marked(Kind.WINDOW, node) if keeps_last else union(*args)
+        if last in _LAST_OF and len(node.args) == 2:
+            is_window = sources.MESSAGES_LIKE.match(ir.dotted(node.args[0]).rsplit(".", 1)[-1])
+            return args[0].marked(Kind.WINDOW, node) if is_window else args[0]
         if last in _JOINERS and isinstance(node.func, ir.Attr):
             printed = [expressions.printed(a, v) for a, v in zip(node.args, args, strict=True)]
             if last == "join":

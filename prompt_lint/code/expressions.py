@@ -11,6 +11,7 @@ from .frames import Scope, element
 from .loops import loop_marks
 from .reach import Reach
 from .sinks import Sink, role_of
+from .truncation import cuts_by_much
 from .values import EMPTY, ORDER_KINDS, Kind, Mark, Param, Text, Value, merged, union
 
 _WINDOW = frozenset({Kind.WINDOW})
@@ -157,7 +158,8 @@ class Expressions:
         value = self.value_of(node.base)
         name = ir.dotted(node.base).rsplit(".", 1)[-1]
         window = node.from_end and node.open_ended and not node.last_only and not node.of_characters
-        if window and sources.MESSAGES_LIKE.match(name):
+        rare = any(cuts_by_much(guard, node) for guard in self._scope.frame.guards)
+        if window and not rare and sources.MESSAGES_LIKE.match(name):
             return value.marked(Kind.WINDOW, node)
         if any(m.kind is Kind.CLOCK for m in value.marks) and not node.from_end and not node.open_ended:
             return value.of_kind(Kind.CLOCK, Kind.DATE)  # isoformat()[:10]

@@ -9,11 +9,12 @@ from .frames import Frame, Scope, Summary, element
 from .loops import loop_marks, touched_containers
 from .reach import Reach
 from .sinks import Sink
-from .truncation import drops_oldest, holds_messages
+from .truncation import condition_of, drops_oldest, holds_messages
 from .values import EMPTY, VOLATILE_KINDS, Kind, Mark, Param, Value, either, strung
 from .verdicts import CodeHit
 
 _COMPLETION = frozenset({Kind.COMPLETION})
+_OUTPUT = frozenset({Kind.ENVIRONMENT})
 _DEEPEST = 24
 
 
@@ -109,13 +110,23 @@ class Flow:
                 self._loop(node)
             case ir.Block():
                 self._truncation(node)
-                self._statements(node.body)
+                self._branch(node)
             case ir.ClassDef():
                 self._statements(node.body)
             case ir.Def():
                 self._scope.frame.names[node.name] = Value(definition=node)
             case _:
                 self._expressions.value_of(node)
+
+    def _branch(self, node: ir.Block) -> None:
+        """A body that runs under a condition."""
+        condition = condition_of(node)
+        if condition is None:
+            self._statements(node.body)
+            return
+        self._scope.frame.guards.append(condition)
+        self._statements(node.body)
+        self._scope.frame.guards.pop()
 
     def _truncation(self, node: ir.Block) -> None:
         dropped = drops_oldest(node)
@@ -132,6 +143,9 @@ class Flow:
             value = value.without(VOLATILE_KINDS - {Kind.LISTING})
         for target in node.targets:
             name = ir.dotted(target)
+            original = sources.aliased(node.value)
+            if original:
+                self._module.imports.setdefault(name, original)
             if sources.is_seeded_generator(node.value):
                 self._scope.seeded.add(name)
             if sources.is_bounded_window(node.value, name):
@@ -151,10 +165,10 @@ class Flow:
         self._reach.named(target, value)
 
     def _destructure(self, target: ir.Seq, value: Value) -> None:
-        """`a, b = f()`: item by item where the tuple is known; what is not known brings nothing along."""
+        """`a, b = f()`: item by item where the tuple is known; else what a command printed alone is brought along."""
         known = value.items if len(value.items) == len(target.items) else ()
         for i, item in enumerate(target.items):
-            self._scope.store(item, known[i] if known else EMPTY)
+            self._scope.store(item, known[i] if known else value.only_marks(_OUTPUT))
 
     def _loop(self, node: ir.For) -> None:
         iterated = self._expressions.value_of(node.iter)

@@ -30,6 +30,7 @@ class Frame:
     loops: list[tuple[frozenset[str], tuple[Mark, ...]]] = field(default_factory=list)
     reached: dict[str, set[Sink]] = field(default_factory=dict)
     is_seeded: bool = False  # a fixed seed was set
+    guards: list[ir.Compare] = field(default_factory=list)  # conditions of the branches being evaluated
 
     @property
     def is_once(self) -> bool:

@@ -89,13 +89,17 @@ class Comprehension(Node):
 
 @dataclass(slots=True)
 class Slice(Node):
-    """`base[lower:upper]`; `from_end` when the lower bound counts from the end, `of_characters` when by hundreds."""
+    """`base[lower:upper]`; `from_end` when the lower bound counts from the end, `of_characters` when by hundreds.
+
+    `kept` names how many are kept when it counts from the end: a number or a dotted name.
+    """
 
     base: Node = field(default_factory=Node)
     from_end: bool = False
     open_ended: bool = False
     last_only: bool = False
     of_characters: bool = False
+    kept: str = ""
 
 
 @dataclass(slots=True)
@@ -195,6 +199,11 @@ class Module:
 
     body: list[Node]
     imports: dict[str, str]  # local name -> dotted origin
+
+
+def amount(node: Node) -> str:
+    """A number or a dotted name as it stands; empty for anything else."""
+    return str(node.value) if isinstance(node, Const) and node.text is None else dotted(node)
 
 
 def dotted(node: Node) -> str:

@@ -142,7 +142,7 @@ class PythonReader:
         if isinstance(node.slice, ast.Slice):
             upper = node.slice.upper
             if node.slice.lower is None and _counts_from_end(upper):
-                kept = ir.Slice(*at, base, True, True, _is_minus_one(upper), _is_long(upper))
+                kept = ir.Slice(*at, base, True, True, _is_minus_one(upper), _is_long(upper), self._kept(upper))
                 return ir.Assign(*at, [base], kept)
             first = node.slice.lower or ast.Constant(0, lineno=node.lineno, col_offset=node.col_offset)
         return ir.Do(*at, ir.Call(*at, ir.Attr(*at, base, "pop"), [self.expr(first)]))
@@ -260,7 +260,16 @@ class PythonReader:
             return ir.Index(*at, base, self.expr(node.slice))
         lower = node.slice.lower
         open_ended = node.slice.upper is None and node.slice.step is None
-        return ir.Slice(*at, base, _counts_from_end(lower), open_ended, _is_minus_one(lower), _is_long(lower))
+        behind = _behind_length(lower, node.value)
+        if behind is not None:
+            kept = ir.amount(self.expr(behind))
+            return ir.Slice(*at, base, True, open_ended, kept == "1", kept=kept)
+        kept = self._kept(lower)
+        return ir.Slice(*at, base, _counts_from_end(lower), open_ended, _is_minus_one(lower), _is_long(lower), kept)
+
+    def _kept(self, lower: ast.expr | None) -> str:
+        """`20` of `-20`, `self.window` of `-self.window`."""
+        return ir.amount(self.expr(lower.operand)) if isinstance(lower, ast.UnaryOp) else ""
 
 
 def _is_view(node: ir.Node) -> bool:
@@ -273,6 +282,16 @@ def _counts_from_end(lower: ast.expr | None) -> bool:
     while isinstance(lower, ast.BinOp):
         lower = lower.left
     return isinstance(lower, ast.UnaryOp) and isinstance(lower.op, ast.USub)
+
+
+def _behind_length(lower: ast.expr | None, base: ast.expr) -> ast.expr | None:
+    """The 20 of `base[len(base) - 20:]` and of `base[max(0, len(base) - 20):]`."""
+    match lower:
+        case ast.Call(func=ast.Name(id="max"), args=[_, inner]):
+            return _behind_length(inner, base)
+        case ast.BinOp(left=ast.Call(func=ast.Name(id="len"), args=[counted]), op=ast.Sub(), right=right):
+            return right if ast.dump(counted) == ast.dump(base) else None
+    return None
 
 
 def _is_minus_one(lower: ast.expr | None) -> bool:

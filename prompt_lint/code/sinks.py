@@ -16,6 +16,7 @@ SYSTEM_KEYWORDS = {
     "system_message",
     "instructions",
     "preamble",
+    "backstory",
     "systemPrompt",
     "systemInstruction",
     "systemMessage",

@@ -21,7 +21,7 @@ _RANDOM_ID = re.compile(
     r"token_hex|token_urlsafe|token_bytes|randbytes|objectid|ObjectId|getpid|ksuid|mkdtemp|mkdtempSync|mktemp|"
     r"NamedTemporaryFile|TemporaryDirectory)$"
     r"|^(?:secrets\.\w+|random\.(?:random|randint|randrange|getrandbits|uniform)|Math\.random|"
-    r"os\.urandom|crypto\.randomBytes|id|shortuuid\.\w+)$"
+    r"os\.urandom|crypto\.randomBytes|shortuuid\.\w+)$"
 )
 _SAMPLE = re.compile(
     r"(?:^|\.)(?:random|_?rng|\w*_rng)\.(?:sample|choices?|shuffle|permutation)$|"
@@ -97,11 +97,25 @@ USER_FIELD = re.compile(
     re.IGNORECASE,
 )
 FUNCTION_LIKE = re.compile(r"^(?:fn|func|function|callable|callback|handler|method|cls)$")
+_OF_ADDRESS = {"id", "hash"}  # Python's own: addresses, and hashes that differ in each process
 _RANDOM_NUMBER = re.compile(r"(?:^|\.)(?:random|randint|randrange|uniform|integers|Math\.random)$")
 _SEEDED = {"Random", "default_rng", "RandomState", "seedrandom", "PRNGKey", "Generator"}
 _ALPHABET = re.compile(
     r"^(?:string\.)?(?:ascii_\w+|digits|hexdigits|printable)$|alphabet|charset|letters|chars$", re.IGNORECASE
 )
+
+
+def aliased(node: ir.Node) -> str | None:
+    """The function that a name stands for: `clock = datetime.now`, `const sh = promisify(exec)`."""
+    if isinstance(node, ir.Call) and ir.dotted(node.func).endswith("promisify") and len(node.args) == 1:
+        node = node.args[0]
+    name = ir.dotted(node) if isinstance(node, ir.Name | ir.Attr) else ""
+    return name if name and _kind_of_name(name) is not None else None
+
+
+def is_of_address(name: str, imports: dict[str, str]) -> bool:
+    """`id(x)`, `hash(x)`, where nothing else has these names."""
+    return name in _OF_ADDRESS and name not in imports
 
 
 def kind_of_call(name: str, call: ir.Call, imports: dict[str, str]) -> Kind | None:

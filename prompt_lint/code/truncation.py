@@ -10,6 +10,7 @@ from .sources import MESSAGES_LIKE
 _SIZE = re.compile(r"len|length|size|count|tokens?|limit|max\w*|budget|window", re.IGNORECASE)
 _MESSAGES = re.compile(r"(?:^|[._])(?:messages|msgs|conversation|chat_?history|dialog(?:ue)?)$|Messages$|chatHistory$")
 _MOST_KEPT_AT_HEAD = 2
+_LOW_WATER = 0.7
 
 
 def drops_oldest(block: ir.Block) -> ir.Call | None:
@@ -28,6 +29,24 @@ def drops_oldest(block: ir.Block) -> ir.Call | None:
 def holds_messages(call: ir.Call) -> bool:
     """The name says that it is messages for a model; a `history` may be a log."""
     return isinstance(call.func, ir.Attr) and bool(_MESSAGES.search(ir.dotted(call.func.base)))
+
+
+def condition_of(block: ir.Block) -> ir.Compare | None:
+    """The comparison with a size under which a block runs."""
+    first = block.body[0].value if block.body and isinstance(block.body[0], ir.Do) else None
+    return first if isinstance(first, ir.Compare) and _compares_size(first) else None
+
+
+def cuts_by_much(condition: ir.Compare, window: ir.Slice) -> bool:
+    """Cut down far below the limit, so that the next cut is far: `if len(messages) > 60: messages[-20:]`.
+
+    A limit in tokens, with a fixed number of messages that are kept, is such a cut as well.
+    """
+    sides = (condition.left, condition.right)
+    if any("token" in ir.dotted(side).lower() for side in sides):
+        return window.kept.isdigit()
+    limits = [text for side in sides if (text := ir.amount(side)).isdigit()]
+    return bool(limits) and window.kept.isdigit() and int(window.kept) <= _LOW_WATER * int(limits[0])
 
 
 def _compares_size(node: ir.Node) -> bool:

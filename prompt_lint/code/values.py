@@ -102,6 +102,10 @@ class Value:
         """The value with no other origins than these."""
         return replace(self, pieces=tuple(p for p in self.pieces if not isinstance(p, Mark) or p.kind in kinds))
 
+    def only_marks(self, kinds: frozenset[Kind]) -> Value:
+        """Nothing but the origins of some kinds."""
+        return Value(tuple(m for m in self.marks if m.kind in kinds))
+
     def of_kind(self, old: Kind, new: Kind) -> Value:
         """The value with the origins of one kind turned into another kind."""
         pieces = tuple(replace(p, kind=new) if isinstance(p, Mark) and p.kind is old else p for p in self.pieces)

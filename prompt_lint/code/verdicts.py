@@ -50,7 +50,7 @@ _BEFORE_STATIC = frozenset({Kind.CLOCK, Kind.DATE, Kind.RANDOM_ID, Kind.SAMPLED,
 _ALLOWED: dict[Sink, frozenset[Kind]] = {
     Sink.SYSTEM: _IN_SYSTEM,
     Sink.TOOLS: _IN_TOOLS,
-    Sink.TOOL_LIST: ORDER_KINDS,
+    Sink.TOOL_LIST: ORDER_KINDS | {Kind.SAMPLED},
     Sink.USER_TURN: frozenset(),
     Sink.ANSWER: frozenset({Kind.SAMPLED}),
     Sink.MESSAGES: frozenset({Kind.WINDOW}),
@@ -74,7 +74,7 @@ def judge_mark(mark: Mark, value: Value, sink: Sink) -> CodeHit | None:
         allowed = value.static_after(mark) >= _LARGE
     if not allowed:
         return None
-    rule, severity = _RULES[kind]
+    rule, severity = ("PL201", Severity.ERROR) if sink is Sink.TOOL_LIST and kind is Kind.SAMPLED else _RULES[kind]
     return CodeHit(rule, severity, f"{kind.value} reaches {sink.value}", mark.site, mark.origin)
 
 

@@ -257,11 +257,11 @@ class ExpressionParser(TokenReader):
 
     def _arrow(self) -> ir.Node:
         token = self.token
-        params = self._params()
+        params, defaults = self._params()
         if self.take(":"):
             self.skip_type(("=>",))
         self.take("=>")
-        return ir.Lambda(*self.place(token), params, self._arrow_body())
+        return ir.Lambda(*self.place(token), params, [*defaults, *self._arrow_body()])
 
     def _arrow_body(self) -> list[ir.Node]:
         if self.token.text == "{":
@@ -273,15 +273,17 @@ class ExpressionParser(TokenReader):
         """Type parameters, parameters, return type and body of a function."""
         if self.token.text == "<":
             self.skip_angles()
-        params = self._params() if self.token.text == "(" else []
+        params, defaults = self._params() if self.token.text == "(" else ([], [])
         if self.take(":"):
             self.skip_type(("{", ";"))
-        return params, self.body_of_function()
+        return params, [*defaults, *self.body_of_function()]
 
-    def _params(self) -> list[str]:
+    def _params(self) -> tuple[list[str], list[ir.Node]]:
+        """Names of the parameters, and assignments of what they are where nothing is given (evaluated at each call)."""
         close = self.token.match
         self.at += 1
         names: list[str] = []
+        defaults: list[ir.Node] = []
         while self.at < close:
             if self.token.text == "..." or self.token.text in ("public", "private", "readonly", "protected"):
                 self.at += 1
@@ -292,11 +294,14 @@ class ExpressionParser(TokenReader):
             if self.take(":"):
                 self.skip_type(("=", ","))
             if self.take("="):
-                self.assignment()
+                value = self.assignment()
+                at = (target.line, target.start, value.end)
+                if isinstance(target, ir.Name):
+                    defaults.append(ir.Assign(*at, [target], ir.Group(*at, [target, value])))
             if not self.take(","):
                 break
         self.at = close + 1 if close > 0 else self.at + 1
-        return names
+        return names, defaults
 
     def binding(self) -> ir.Node:
         """A name or a destructuring pattern."""

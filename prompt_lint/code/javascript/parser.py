@@ -6,7 +6,7 @@ from .. import ir
 from .expressions import ExpressionParser
 from .lexer import Lexer, TokenKind
 
-_SKIPPED = {"interface", "declare", "namespace", "enum", "abstract"}
+_SKIPPED = {"interface", "declare", "enum", "abstract"}
 _MODIFIERS = {
     "public",
     "private",
@@ -194,6 +194,12 @@ class Parser(ExpressionParser):
             target = ir.Attr(*self.place(token), ir.Name(*self.place(token), "this"), token.text)
             return ir.Assign(*self.place(token), [target], value)
         return None
+
+    def _on_namespace(self) -> ir.Node | None:
+        token = self.token
+        while self.token.text not in ("{", ";") and self.token.kind is not TokenKind.END:
+            self.at += 1
+        return ir.Block(*self.place(token), self.body_of_function())
 
     def _on_if(self) -> ir.Node | None:
         token = self.token

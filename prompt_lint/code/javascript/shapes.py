@@ -24,7 +24,20 @@ def slice_of(base: ir.Node, args: list[ir.Node], at: tuple[int, int, int]) -> ir
     count = first.parts[0] if from_end and isinstance(first, ir.Group) else None
     number = str(count.value) if isinstance(count, ir.Const) else ""
     long = number.isdigit() and int(number) >= ir.LEAST_CHARACTERS
-    return ir.Slice(*at, base, from_end, len(args) == 1, number == "1", long)
+    kept = ir.amount(count) if count is not None else ""
+    behind = _behind_length(first, base)
+    if behind is not None:
+        return ir.Slice(*at, base, True, len(args) == 1, ir.amount(behind) == "1", kept=ir.amount(behind))
+    return ir.Slice(*at, base, from_end, len(args) == 1, number == "1", long, kept)
+
+
+def _behind_length(first: ir.Node, base: ir.Node) -> ir.Node | None:
+    """The 20 of `base.slice(base.length - 20)` and of `base.slice(Math.max(0, base.length - 20))`."""
+    if isinstance(first, ir.Call) and ir.dotted(first.func) == "Math.max" and first.args:
+        first = first.args[-1]
+    if isinstance(first, ir.Group) and len(first.parts) == 2 and ir.dotted(base):
+        return first.parts[1] if ir.dotted(first.parts[0]) == f"{ir.dotted(base)}.length" else None
+    return None
 
 
 def _is_negative(node: ir.Group) -> bool:
