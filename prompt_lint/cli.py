@@ -13,7 +13,7 @@ import msgspec
 
 from .arguments import parser
 from .compare import compare
-from .config import Config, find_config, load_config
+from .config import Config, checked_config, find_config, load_config
 from .engine import TraceOptions
 from .errors import LintConfigError, LintError, UnusableInput
 from .findings import Severity
@@ -23,6 +23,7 @@ from .prices import DEFAULT_PRICES, load_prices
 from .probe import probe_template
 from .rendering import load_template
 from .report.plain import statistics
+from .report.saved import saved_report
 from .report.writers import render
 from .rules.catalogue import CATALOGUE, OFF_BY_DEFAULT, page
 from .run import Check, CheckOptions, Report
@@ -55,13 +56,18 @@ def settings(arguments: argparse.Namespace) -> Config:
     if not arguments.isolated:
         path = Path(arguments.config) if arguments.config else find_config(Path.cwd())
     config = load_config(path)
-    given = {k: v for k, v in vars(arguments).items() if k in Config.__struct_fields__ and v not in (None, [], False)}
+    given = {k: v for k, v in vars(arguments).items() if k in Config.__struct_fields__ and not _is_unset(v)}
     for name in ("extend_select", "ignore", "exclude"):
         if name in given:
             given[name] = [*getattr(config, name), *given[name]]
     if arguments.per_file_ignores:
         given["per_file_ignores"] = {**config.per_file_ignores, **_per_file(arguments.per_file_ignores)}
-    return msgspec.structs.replace(config, **given)
+    return checked_config("the command line", msgspec.structs.replace(config, **given))
+
+
+def _is_unset(value: object) -> bool:
+    """An option that was not given. Zero is a value."""
+    return value is None or value is False or value == []
 
 
 def _per_file(entries: list[str]) -> dict[str, list[str]]:
@@ -157,15 +163,25 @@ def _write(report: Report, config: Config, arguments: argparse.Namespace) -> Non
         )
         text = render(report, config.output_format, show_values=config.show_values, colour=colour)
     if arguments.output_file:
-        Path(arguments.output_file).write_text(text, encoding="utf-8")
+        _save(Path(arguments.output_file), text.encode("utf-8", "backslashreplace"))
     else:
         _say(text)
     for error in report.unusable:
         print(f"prompt-lint: {error}", file=sys.stderr)  # noqa: T201
 
 
+def _save(path: Path, content: bytes) -> None:
+    """Write a file. Raises: UnusableInput where that is not possible."""
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise UnusableInput(str(path), f"cannot be written: {error.strerror}") from error
+
+
 def _say(text: str) -> None:
-    sys.stdout.write(text)
+    """Write to standard output; characters that a terminal's encoding lacks are escaped."""
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
     sys.stdout.flush()
 
 
@@ -206,14 +222,16 @@ def _baseline(arguments: argparse.Namespace) -> int:
     config = settings(arguments)
     report = checked(arguments, msgspec.structs.replace(config, baseline=None), arguments.paths)
     baseline = Baseline.of(f for f in report.findings if f.rule != "PL903")
-    Path(arguments.output).write_bytes(msgspec.json.format(msgspec.json.encode(baseline), indent=1) + b"\n")
+    _save(Path(arguments.output), msgspec.json.format(msgspec.json.encode(baseline), indent=1) + b"\n")
     _say(f"{sum(baseline.known.values())} findings written to {arguments.output}\n")
     return UNUSABLE if report.unusable else CLEAN
 
 
 def _compare(arguments: argparse.Namespace) -> int:
     config = settings(arguments)
-    before, after = (checked(arguments, config, [path]) for path in (arguments.before, arguments.after))
+    before, after = (
+        saved_report(Path(path)) or checked(arguments, config, [path]) for path in (arguments.before, arguments.after)
+    )
     result = compare(before, after)
     _say(result.render(arguments.output_format or "text"))
     if before.unusable or after.unusable:

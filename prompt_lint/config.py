@@ -5,11 +5,16 @@ from __future__ import annotations
 import difflib
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from .errors import LintConfigError
+
+Profile = Literal["sessile", "vllm", "sglang", "llama-server", "anthropic", "bedrock", "openai", "gemini"]
+Output = Literal["text", "concise", "json", "jsonl", "sarif", "github", "gitlab", "junit", "html", "markdown"]
+_Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+_Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
@@ -20,21 +25,21 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
     ignore: list[str] = []
     per_file_ignores: dict[str, list[str]] = {}
     exclude: list[str] = []
-    profile: str | None = None
+    profile: Profile | None = None
     input_format: str | None = None
     chat_template: str | None = None
     tokenizer: str | None = None
     bos_token_id: int | None = None
-    prefill_rate: float | None = None
-    kv_tokens: int | None = None
+    prefill_rate: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    kv_tokens: Annotated[int, msgspec.Meta(gt=0)] | None = None
     prices: str | None = None
-    fail_on: str = "warning"
-    max_lost_tokens: int | None = None
-    error_share: float = 0.20
-    error_tokens: int = 1000
-    warning_share: float = 0.02
+    fail_on: Literal["error", "warning", "info", "never"] = "warning"
+    max_lost_tokens: _Count | None = None
+    error_share: _Share = 0.20
+    error_tokens: _Count = 1000
+    warning_share: _Share = 0.02
     show_values: bool = False
-    output_format: str = "text"
+    output_format: Output = "text"
     baseline: str | None = None
 
 
@@ -61,10 +66,19 @@ def load_config(path: Path | None) -> Config:
     if path.name == "pyproject.toml":
         table = table.get("tool", {}).get("prompt-lint", {})
     _refuse_unknown(path, table)
+    return _converted(str(path), table)
+
+
+def checked_config(source: str, config: Config) -> Config:
+    """The same settings. Raises: LintConfigError naming the key of a value that is out of its bounds."""
+    return _converted(source, msgspec.to_builtins(config))
+
+
+def _converted(source: str, table: dict[str, Any]) -> Config:
     try:
         return msgspec.convert(table, type=Config)
     except msgspec.ValidationError as error:
-        raise LintConfigError(f"{path}: {error}") from error
+        raise LintConfigError(f"{source}: {error}") from error
 
 
 def _refuse_unknown(path: Path, table: dict[str, Any]) -> None:

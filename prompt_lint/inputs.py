@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
@@ -41,6 +39,7 @@ class Gathered:
     traces: list[list[Path]] = field(default_factory=list)
     from_folder: set[Path] = field(default_factory=set)
     stdin: bool = False
+    unreadable: list[UnusableInput] = field(default_factory=list)
 
 
 def gather(paths: list[str], exclude: list[str]) -> Gathered:
@@ -52,7 +51,7 @@ def gather(paths: list[str], exclude: list[str]) -> Gathered:
             found.stdin = True
         elif path.is_dir():
             _folder(path, exclude, found)
-        elif path.is_file():
+        elif path.exists():  # also a pipe: `check <(zcat trace.jsonl.gz)`
             language = language_of(name)
             if language is not None:
                 found.sources.append((path, language))
@@ -65,7 +64,7 @@ def gather(paths: list[str], exclude: list[str]) -> Gathered:
 
 def _folder(folder: Path, exclude: list[str], found: Gathered) -> None:
     traces: list[Path] = []
-    for path in _walk(folder, exclude):
+    for path in _walk(folder, exclude, found):
         language = language_of(str(path))
         if language is not None:
             if not _is_bundle(path):
@@ -81,34 +80,27 @@ def _is_bundle(path: Path) -> bool:
     """Generated scripts that other sources were packed into: nobody repairs those."""
     if path.suffix not in _SCRIPTS:
         return False
-    if ".min." in path.name or path.stat().st_size > _LARGEST_SCRIPT:
-        return True
-    with path.open("rb") as file:
-        head = file.read(_HEAD)
+    try:
+        if ".min." in path.name or path.stat().st_size > _LARGEST_SCRIPT:
+            return True
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError:  # told when it is read
+        return False
     return len(head) > _LONG_LINE * (head.count(b"\n") + 4)
 
 
-def _walk(folder: Path, exclude: list[str]) -> Iterator[Path]:
-    for path in sorted(folder.iterdir()):
+def _walk(folder: Path, exclude: list[str], found: Gathered) -> Iterator[Path]:
+    try:
+        paths = sorted(folder.iterdir())
+    except OSError as error:
+        found.unreadable.append(UnusableInput(str(folder), f"cannot be read: {error.strerror}"))
+        return
+    for path in paths:
         if any(fnmatch(str(path), glob) or fnmatch(path.name, glob) for glob in exclude):
             continue
         if path.is_dir():
             if path.name not in _SKIPPED_FOLDERS and not path.is_symlink():
-                yield from _walk(path, exclude)
+                yield from _walk(path, exclude, found)
         elif path.is_file():
             yield path
-
-
-def read_source(path: Path) -> str:
-    """The text of a source file: UTF-8, or UTF-16 with a byte order mark. Raises: UnusableInput for anything else."""
-    try:
-        content = path.read_bytes()
-        marked = content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-        return content.decode("utf-16" if marked else "utf-8").replace("\r\n", "\n").replace("\r", "\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UnusableInput(str(path), f"cannot be read: {error}") from error
-
-
-def stdin_bytes() -> bytes:
-    """Everything on standard input."""
-    return sys.stdin.buffer.read()

@@ -16,13 +16,14 @@ from .engine import TraceLinter, TraceOptions, TraceSummary
 from .errors import UnusableInput
 from .findings import Finding, Location, Severity
 from .fixes.trace import Repair
-from .inputs import Gathered, read_source
+from .inputs import Gathered
 from .readers.case_file import vocabulary_decoder
 from .readers.detect import open_trace
 from .rendering import ChatTemplate
 from .request import Request
 from .rules.catalogue import CATALOGUE
 from .selection import Selection, apply_ignores
+from .source_files import read_source, source_of
 from .strips import Strip
 
 
@@ -62,6 +63,8 @@ class Check:
 
     def run(self, gathered: Gathered) -> Report:
         """Check all inputs."""
+        for error in gathered.unreadable:
+            self._unusable(error)
         for path, language in gathered.sources:
             self._source(path, language)
         for paths in gathered.traces:
@@ -82,7 +85,7 @@ class Check:
 
     def _source(self, path: Path, language: Language) -> None:
         try:
-            self._text(str(path), read_source(path), language)
+            self._text(str(path), read_source(path).text, language)
         except UnusableInput as error:
             self._unusable(error)
 
@@ -98,9 +101,7 @@ class Check:
             self._streams(name, [(name, sys.stdin.buffer)], frozenset())
             return
         try:
-            self._text(name, sys.stdin.buffer.read().decode("utf-8"), language)
-        except UnicodeDecodeError as error:
-            self._unusable(UnusableInput(name, f"not UTF-8: {error.reason}"))
+            self._text(name, source_of(name, sys.stdin.buffer.read()).text, language)
         except UnusableInput as error:
             self._unusable(error)
 
@@ -135,6 +136,8 @@ class Check:
                 linters[key] = TraceLinter(self._with(trace.extras), repair=self._options.repair)
             self.report.files += 1
             indices[key] = self._feed(linters[key], trace.requests, indices.get(key, 0))
+            for unreadable in trace.errors.told():
+                self._unusable(unreadable)
         for key, linter in linters.items():
             self._take(name if len(linters) == 1 else f"{name} ({key})", linter)
 

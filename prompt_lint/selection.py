@@ -108,7 +108,7 @@ def apply_ignores(file: str, text: str, findings: list[Finding]) -> list[Finding
 
 
 def _comments(text: str) -> Iterator[_Comment]:
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         match = _IGNORE.search(line)
         if match and _in_comment(line, match.start()):
             codes = frozenset(c.strip() for c in (match.group(2) or "").split(",") if c.strip())

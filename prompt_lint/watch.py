@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import os
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from .errors import UnusableInput
+from .errors import LintError, UnusableInput
 from .run import Report
 
 
@@ -21,44 +23,62 @@ def watch(
     """Look every `interval` seconds, `rounds` times (0: for ever); the exit status is 0."""
     if any(path.startswith(("http://", "https://")) for path in paths):
         return _watch_server(paths, interval, rounds)
-    seen: dict[str, float] = {}
-    done = 0
-    while True:
+    seen = _times(paths)
+    show(check())
+    for _ in _later_looks(interval, rounds):
         now = _times(paths)
         if now != seen:
             seen = now
-            show(check())
-        done += 1
-        if rounds and done >= rounds:
-            return 0
+            _say_errors(lambda: show(check()))
+    return 0
+
+
+def _later_looks(interval: float, rounds: int) -> Iterator[int]:
+    """The numbers of the looks after the first; waits before each."""
+    done = 1
+    while not rounds or done < rounds:
         time.sleep(interval)
+        yield done
+        done += 1
+
+
+def _say_errors(look: Callable[[], None]) -> None:
+    """Look once more. What cannot be read now may be in the middle of being written, or a server that starts again."""
+    try:
+        look()
+    except LintError as error:
+        sys.stderr.write(f"prompt-lint: {error}\n")
 
 
 def _times(paths: list[str]) -> dict[str, float]:
     found: dict[str, float] = {}
     for name in paths:
         path = Path(name)
-        files = [p for p in path.rglob("*") if p.is_file()] if path.is_dir() else [path] if path.is_file() else []
-        found.update({str(p): p.stat().st_mtime for p in files})
+        for file in path.rglob("*") if path.is_dir() else [path]:
+            with contextlib.suppress(OSError):  # it is gone meanwhile: that is a change as well
+                found.update({str(file): file.stat().st_mtime} if file.is_file() else {})
     return found
 
 
 def _watch_server(urls: list[str], interval: float, rounds: int) -> int:
     """Follow `GET /v1/cache/misses`; only the servers that were named are asked."""
     seen: set[str] = set()
-    done = 0
-    while True:
+    for url in urls:
+        _tell(url, seen)
+    for _ in _later_looks(interval, rounds):
         for url in urls:
-            for miss in reversed(_misses(url)):  # the server lists the latest first
-                key = json.dumps(miss, sort_keys=True)
-                if key not in seen:
-                    seen.add(key)
-                    sys.stdout.write(_line(miss) + "\n")
-        sys.stdout.flush()
-        done += 1
-        if rounds and done >= rounds:
-            return 0
-        time.sleep(interval)
+            _say_errors(functools.partial(_tell, url, seen))
+    return 0
+
+
+def _tell(url: str, seen: set[str]) -> None:
+    """Print the misses of a server that are not among those seen, and note them there."""
+    for miss in reversed(_misses(url)):  # the server lists the latest first
+        key = json.dumps(miss, sort_keys=True)
+        if key not in seen:
+            seen.add(key)
+            sys.stdout.write(_line(miss) + "\n")
+    sys.stdout.flush()
 
 
 def _request(target: str) -> urllib.request.Request:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import enum
 import re
+import sys
 from pathlib import PurePath
 
 from ..errors import UnusableInput
-from ..findings import Finding, Location
+from ..findings import Edit, Finding, Location
 from ..rules.catalogue import CATALOGUE
-from .edits import edits_for
+from .edits import javascript_edits, python_edits
 from .flow import Flow
 from .javascript.parser import read_javascript
 from .line_flow import GO, RUST, analyse_lines
@@ -91,9 +92,23 @@ def language_of(file: str) -> Language | None:
 def analyse_source(file: str, text: str, language: Language) -> list[Finding]:
     """Findings of one source file.
 
-    Raises: UnusableInput when it cannot be parsed.
+    Raises: UnusableInput when it cannot be parsed, or is nested too deeply to be followed.
     """
-    return [_finding(file, text, hit, language) for hit in hits_of(file, text, language)]
+    try:
+        return [_finding(file, text, hit, language) for hit in hits_of(file, text, language)]
+    except RecursionError as error:
+        raise UnusableInput(file, "its expressions are nested too deeply to be followed") from error
+
+
+def is_readable(file: str, text: str) -> bool:
+    """False for a text that is no program of the file's language. Only Python is sure to be told apart."""
+    if language_of(file) is not Language.PYTHON:
+        return True
+    try:
+        read_python(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    return True
 
 
 def hits_of(file: str, text: str, language: Language) -> list[CodeHit]:
@@ -119,8 +134,9 @@ def _python(file: str, text: str) -> list[CodeHit]:
     try:
         module = read_python(text)
     except SyntaxError as error:
-        raise UnusableInput(file, f"not Python: {error.msg}", error.lineno) from error
-    except (ValueError, RecursionError) as error:
+        reason = f"not Python {sys.version_info.major}.{sys.version_info.minor}: {error.msg}"
+        raise UnusableInput(file, reason, error.lineno) from error
+    except ValueError as error:
         raise UnusableInput(file, f"not Python: {error}") from error
     return Flow(module, ordered_sets=False).run()
 
@@ -137,5 +153,11 @@ def _finding(file: str, text: str, hit: CodeHit, language: Language) -> Finding:
         fix=info.fix,
         scope="code",
         cause=f"{hit.rule}:{file}:{hit.node.line}",
-        edits=edits_for(hit, text) if language in (Language.PYTHON, Language.TYPESCRIPT) else (),
+        edits=_edits(hit, text, language),
     )
+
+
+def _edits(hit: CodeHit, text: str, language: Language) -> tuple[Edit, ...]:
+    if language is Language.PYTHON:
+        return python_edits(hit, text)
+    return javascript_edits(hit, text) if language is Language.TYPESCRIPT else ()

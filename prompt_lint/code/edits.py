@@ -6,38 +6,54 @@ from ..findings import Edit
 from . import ir
 from .verdicts import CodeHit
 
+_ROUND = ("tuple", "enumerate", "iter")  # what is in them is sorted
+_UNSORTABLE = ("walk", "scandir", "as_completed", "readdir")  # triples, entries, futures, promises
 
-def edits_for(hit: CodeHit, text: str) -> tuple[Edit, ...]:
-    """The edits of a rule that has a mechanical repair; nothing for all others."""
+
+def python_edits(hit: CodeHit, text: str) -> tuple[Edit, ...]:
+    """The edits of a rule that has a mechanical repair in Python; nothing for all others."""
     node = hit.origin or hit.node
     if hit.rule in ("PL203", "PL205") and node.end > node.start and not isinstance(node, ir.Formatted):
-        return _wrapped(node, text)
+        return _sorted(node, text[node.start : node.end])
     if hit.rule == "PL202" and isinstance(node, ir.Call) and text[node.start : node.end].startswith("json.dumps("):
-        return (Edit(node.end - 1, node.end - 1, ", sort_keys=True", safe=False),)
+        return _argument(node, text, "sort_keys=True", safe=False)
     if hit.rule == "PL705" and isinstance(hit.node, ir.Call):
-        return (Edit(hit.node.end - 1, hit.node.end - 1, ", add_special_tokens=False"),)
+        return _argument(hit.node, text, "add_special_tokens=False", safe=True)
     return ()
 
 
-def _wrapped(node: ir.Node, text: str) -> tuple[Edit, ...]:
-    source = text[node.start : node.end]
-    if "\n" in source or not source or source.startswith("for "):
-        return ()
-    if isinstance(node, ir.Call) and ir.dotted(node).rsplit(".", 1)[-1] in (
-        "walk",
-        "as_completed",
-        "scandir",
-        "readdir",
-        "iterdir",
-    ):
-        return () if ir.dotted(node).endswith(("walk", "readdir", "as_completed")) else _around(node)
-    if isinstance(node, ir.Call) and ir.dotted(node).rsplit(".", 1)[-1] in ("list", "tuple") and source.endswith(")"):
-        open_at = source.index("(")
-        return (Edit(node.start, node.start + open_at, "sorted", safe=True),)
-    if isinstance(node, ir.Call) and ir.dotted(node).startswith("fs."):
+def javascript_edits(hit: CodeHit, text: str) -> tuple[Edit, ...]:
+    """The edits for JavaScript: names that were read from a folder at once are sorted."""
+    node = hit.origin or hit.node
+    reads = isinstance(node, ir.Call) and ir.dotted(node).endswith("readdirSync") and len(node.args) == 1
+    if hit.rule == "PL205" and reads and text[node.start : node.end].endswith(")"):
         return (Edit(node.end, node.end, ".sort()", safe=True),)
-    return _around(node)
+    return ()
 
 
-def _around(node: ir.Node) -> tuple[Edit, ...]:
-    return (Edit(node.start, node.start, "sorted(", safe=True), Edit(node.end, node.end, ")", safe=True))
+def _argument(call: ir.Call, text: str, argument: str, *, safe: bool) -> tuple[Edit, ...]:
+    """One more keyword at the end of a call, which may end with a comma or over several lines."""
+    inside = text[call.start : call.end - 1].rstrip()
+    if "#" in inside[max((arg.end for arg in call.args), default=call.start) - call.start :]:
+        return ()  # behind a comment nothing can be added
+    at = call.start + len(inside)
+    separator = " " if inside.endswith(",") else "" if inside.endswith("(") else ", "
+    return (Edit(at, at, separator + argument, safe=safe),)
+
+
+def _sorted(node: ir.Node, source: str) -> tuple[Edit, ...]:
+    name = ir.dotted(node).rsplit(".", 1)[-1] if isinstance(node, ir.Call) else ""
+    if "\n" in source or source.startswith("for ") or name in _UNSORTABLE:
+        return ()
+    if name in ("list", *_ROUND) and not source.startswith(f"{name}("):
+        return ()
+    if name == "list":
+        return (Edit(node.start, node.start + len(name), "sorted", safe=True),)
+    if name in _ROUND and isinstance(node, ir.Call) and len(node.args) == 1:
+        first = node.args[0]
+        return _around(first.start, first.end)
+    return () if name in _ROUND else _around(node.start, node.end)
+
+
+def _around(start: int, end: int) -> tuple[Edit, ...]:
+    return (Edit(start, start, "sorted(", safe=True), Edit(end, end, ")", safe=True))

@@ -108,12 +108,16 @@ class Expressions:
         return value if value.pieces else Value((Param("?"),))
 
     def _sum(self, node: ir.Sum) -> Value:
+        """A sum of sums is followed from its first part on: prompts are strung together of hundreds."""
         self._reach.usage(node)
-        left, right = self.value_of(node.left), self.value_of(node.right)
-        both = merged([self.printed(node.left, left), self.printed(node.right, right)], node)
-        if both.is_messages:
-            self._reach.reach(both, Sink.MESSAGES)
-        return both
+        sums = ir.spine(node)
+        value = self.value_of(sums[0].left)
+        for part in sums:
+            right = self.value_of(part.right)
+            value = merged([self.printed(part.left, value), self.printed(part.right, right)], part)
+            if value.is_messages:
+                self._reach.reach(value, Sink.MESSAGES)
+        return value
 
     def _ratio(self, node: ir.Ratio) -> Value:
         self._reach.usage(node)

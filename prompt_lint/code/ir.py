@@ -130,6 +130,14 @@ class Sum(Node):
     right: Node = field(default_factory=Node)
 
 
+def spine(node: Sum) -> list[Sum]:
+    """The sums of `a + b + c` from the innermost on: `a + b`, `(a + b) + c`."""
+    found = [node]
+    while isinstance(found[-1].left, Sum):
+        found.append(found[-1].left)
+    return found[::-1]
+
+
 @dataclass(slots=True)
 class Ratio(Node):
     """`left / right`."""

@@ -19,7 +19,7 @@ class _Positions:
     def __init__(self, text: str) -> None:
         self._starts = [0]
         self._is_ascii = text.isascii()
-        self._lines = text.splitlines(keepends=True)
+        self._lines = [f"{line}\n" for line in text.split("\n")]  # a form feed ends no line
         for line in self._lines:
             self._starts.append(self._starts[-1] + len(line))
 
@@ -221,8 +221,18 @@ class PythonReader:
         return ir.Formatted(*self._at(node), self.expr(node.value), conversion, spec)
 
     def _binary(self, node: ast.BinOp) -> ir.Node:
+        """An operation; a long row of them is read from its first part on."""
+        row = [node]
+        while isinstance(row[-1].left, ast.BinOp):
+            row.append(row[-1].left)
+        left = self.expr(row[-1].left)
+        for part in reversed(row):
+            left = self._operation(part, left)
+        return left
+
+    def _operation(self, node: ast.BinOp, left: ir.Node) -> ir.Node:
         at = self._at(node)
-        left, right = self.expr(node.left), self.expr(node.right)
+        right = self.expr(node.right)
         match node.op:
             case ast.Add():
                 return ir.Sum(*at, left, right)

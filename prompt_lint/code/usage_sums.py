@@ -33,7 +33,8 @@ def misread_usage(node: ir.Node, imports: dict[str, str]) -> str | None:
 
 def _terms(node: ir.Node) -> set[str]:
     if isinstance(node, ir.Sum):
-        return _terms(node.left) | _terms(node.right)
+        sums = ir.spine(node)
+        return _terms(sums[0].left).union(*(_terms(part.right) for part in sums))
     if isinstance(node, ir.Attr):
         return {node.name}
     if isinstance(node, ir.Index) and isinstance(node.key, ir.Const) and node.key.text:

@@ -13,7 +13,7 @@ import msgspec
 from ..errors import LintConfigError, UnusableInput
 from ..request import Json, Request
 from . import agents, case_file, observability, requests, server_logs, telemetry
-from .records import Record, Source, json_document, json_lines, text_lines
+from .records import Errors, Record, Source, decoded, json_document, json_lines, text_lines
 
 Looks = Callable[[Any], bool]
 ReadRecords = Callable[[str, Iterator[Record]], Iterator[Request]]
@@ -30,6 +30,7 @@ class JsonFormat:
     name: str
     looks: Looks
     read: ReadRecords
+    own_records: bool = False  # a record says all of its request, so that one may be missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +47,17 @@ JSON_FORMATS: tuple[JsonFormat, ...] = (
     JsonFormat("otlp", telemetry.looks_like_otlp, telemetry.read_otlp),
     JsonFormat("genai-events", telemetry.looks_like_genai_event, telemetry.read_genai_events),
     JsonFormat("case", case_file.looks_like_case, case_file.read_case),
-    JsonFormat("bedrock", observability.looks_like_bedrock, observability.read_bedrock),
+    JsonFormat("bedrock", observability.looks_like_bedrock, observability.read_bedrock, own_records=True),
     JsonFormat("claude-code", agents.looks_like_claude_code, agents.read_claude_code),
     JsonFormat("codex", agents.looks_like_codex, agents.read_codex),
-    JsonFormat("langsmith", observability.looks_like_langsmith, observability.read_langsmith),
-    JsonFormat("litellm", observability.looks_like_litellm, observability.read_litellm),
-    JsonFormat("langfuse", observability.looks_like_langfuse, observability.read_langfuse),
-    JsonFormat("helicone", observability.looks_like_helicone, observability.read_helicone),
+    JsonFormat("langsmith", observability.looks_like_langsmith, observability.read_langsmith, own_records=True),
+    JsonFormat("litellm", observability.looks_like_litellm, observability.read_litellm, own_records=True),
+    JsonFormat("langfuse", observability.looks_like_langfuse, observability.read_langfuse, own_records=True),
+    JsonFormat("helicone", observability.looks_like_helicone, observability.read_helicone, own_records=True),
     JsonFormat("sglang-requests", server_logs.looks_like_sglang_json, server_logs.read_sglang_json),
-    JsonFormat("batch", requests.looks_like_batch, requests.read_batch),
-    JsonFormat("requests", requests.looks_like_request, requests.read_requests),
-    JsonFormat("responses", requests.looks_like_answer, requests.read_answers),
+    JsonFormat("batch", requests.looks_like_batch, requests.read_batch, own_records=True),
+    JsonFormat("requests", requests.looks_like_request, requests.read_requests, own_records=True),
+    JsonFormat("responses", requests.looks_like_answer, requests.read_answers, own_records=True),
 )
 TEXT_FORMATS: tuple[TextFormat, ...] = (
     TextFormat("vllm-log", server_logs.looks_like_vllm, server_logs.read_vllm),
@@ -73,6 +74,7 @@ class TraceInput:
     format: str
     requests: Iterator[Request]
     extras: Json = field(default_factory=dict)
+    errors: Errors = field(default_factory=Errors)
 
 
 def open_trace(name: str, stream: IO[bytes], input_format: str | None = None) -> TraceInput:
@@ -106,16 +108,16 @@ def _refuse_binary(name: str, head: bytes) -> None:
 
 def _open_json(source: Source, input_format: str | None) -> TraceInput:
     records = _records(source)
-    try:
-        first = next(records)
-    except StopIteration:
-        raise UnusableInput(source.name, "the input holds no record") from None
+    first = next(records, None)
+    if first is None:
+        raise next(source.errors.told(), UnusableInput(source.name, "the input holds no record"))
     known = next((f for f in JSON_FORMATS if f.name == input_format), None)
     if input_format and known is None:
         raise UnusableInput(source.name, f"JSON was found where {input_format} was expected", first.line)
     chosen = known or _recognise(source.name, first)
     extras = _extras(chosen, first)
-    return TraceInput(chosen.name, _requests(source.name, chosen, chain([first], records)), extras)
+    requests = _requests(source, chosen, chain([first], records))
+    return TraceInput(chosen.name, requests, extras, source.errors)
 
 
 def _records(source: Source) -> Iterator[Record]:
@@ -134,7 +136,7 @@ def _records(source: Source) -> Iterator[Record]:
 
 def _is_json(line: bytes) -> bool:
     try:
-        value = msgspec.json.decode(line)
+        value = decoded(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
     return isinstance(value, dict)
@@ -182,26 +184,41 @@ _MALFORMED = (
 )  # what reading a field of another type raises
 
 
-def _requests(name: str, chosen: JsonFormat, records: Iterator[Record]) -> Iterator[Request]:
-    """The requests of an input. One without a request is unusable; a field of the wrong type names its line."""
+def _requests(source: Source, chosen: JsonFormat, records: Iterator[Record]) -> Iterator[Request]:
+    """The requests of an input. One without a request is unusable.
+
+    Where each record is a request of its own, one that cannot be read is noted and stepped over.
+    """
     following = _Following(records)
-    found = chosen.read(name, iter(following))
+    found = chosen.read(source.name, iter(following))
     count = 0
     while True:
         try:
-            request = next(found, None)
-            if request is not None:
-                _check_fields(request)
-        except _MALFORMED as error:
-            raise UnusableInput(
-                name, f"a field of this {chosen.name} record has another type", following.line
-            ) from error
+            request = _next_request(source.name, chosen, found, following)
+        except UnusableInput as error:
+            if not chosen.own_records:
+                raise
+            source.errors.add(error)
+            found = chosen.read(source.name, iter(following))
+            continue
         if request is None:
             break
         count += 1
         yield request
-    if count == 0:
-        raise UnusableInput(name, f"no request in this {chosen.name} input")
+    if count == 0 and not source.errors.first:
+        raise UnusableInput(source.name, f"no request in this {chosen.name} input")
+
+
+def _next_request(name: str, chosen: JsonFormat, found: Iterator[Request], following: _Following) -> Request | None:
+    """The next request. Raises: UnusableInput for a field of the wrong type, with its line."""
+    try:
+        request = next(found, None)
+        if request is not None:
+            _check_fields(request)
+    except _MALFORMED as error:
+        reason = f"a field of this {chosen.name} record has another type"
+        raise UnusableInput(name, reason, following.line) from error
+    return request
 
 
 def _check_fields(request: Request) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Any
 
 import msgspec
@@ -12,7 +14,9 @@ from ..errors import UnusableInput
 
 _HEAD = 1 << 16
 _MOST_DOCUMENT = 1 << 29
+_MOST_ERRORS = 20
 _DECODER = msgspec.json.Decoder()
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +28,34 @@ class Record:
 
 
 @dataclass(slots=True)
+class Errors:
+    """Records that could not be read and were stepped over: the first ones, and how many followed."""
+
+    first: list[UnusableInput] = field(default_factory=list)
+    more: int = 0
+
+    def add(self, error: UnusableInput) -> None:
+        """Note one."""
+        if len(self.first) < _MOST_ERRORS:
+            self.first.append(error)
+        else:
+            self.more += 1
+
+    def told(self) -> Iterator[UnusableInput]:
+        """The first ones, and one error for the rest."""
+        yield from self.first
+        if self.more:
+            yield UnusableInput(self.first[-1].file, f"{self.more} more records cannot be read")
+
+
+@dataclass(slots=True)
 class Source:
     """An opened input: its name, its first bytes, and the stream that still yields all of it."""
 
     name: str
     stream: IO[bytes]
     head: bytes = b""
+    errors: Errors = field(default_factory=lambda: Errors())
 
     def peek(self) -> bytes:
         """The first bytes; may be called once before reading."""
@@ -58,24 +84,51 @@ class Source:
 
 
 def json_lines(source: Source) -> Iterator[Record]:
-    """One record a line; blank lines are stepped over. Raises: UnusableInput with the line."""
+    """One record a line; blank lines are stepped over, and so are lines that are no JSON: those are noted."""
     for number, line in enumerate(source.lines(), 1):
         text = line.strip()
         if not text or (number == 1 and text == b"\xef\xbb\xbf"):
             continue
         try:
-            yield Record(number, _DECODER.decode(text.removeprefix(b"\xef\xbb\xbf")))
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise UnusableInput(source.name, _what_is_wrong(text, error), number) from error
+            value = decoded(text.removeprefix(b"\xef\xbb\xbf"))
         except UnicodeDecodeError as error:
-            raise UnusableInput(source.name, f"not UTF-8: {error.reason}", number) from error
+            source.errors.add(UnusableInput(source.name, f"not UTF-8: {error.reason}", number))
+        except (msgspec.DecodeError, RecursionError) as error:
+            source.errors.add(UnusableInput(source.name, _what_is_wrong(text, error), number))
+        else:
+            yield Record(number, value)
+
+
+def decoded(text: bytes) -> Any:
+    """The JSON value of a text, also as Python and JavaScript write it: NaN, and halves of surrogate pairs.
+
+    A half, as cutting a text in the middle of an emoji leaves, becomes a replacement character.
+    Raises: msgspec.DecodeError, UnicodeDecodeError.
+    """
+    try:
+        return _DECODER.decode(text)
+    except msgspec.DecodeError as error:
+        try:
+            return _whole_characters(json.loads(text))
+        except json.JSONDecodeError:
+            raise error from None
+
+
+def _whole_characters(value: Any) -> Any:
+    if isinstance(value, str):
+        return _HALF_PAIR.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [_whole_characters(item) for item in value]
+    if isinstance(value, dict):
+        return {_whole_characters(key): _whole_characters(item) for key, item in value.items()}
+    return value
 
 
 def json_document(source: Source) -> Record:
     """The whole file as one JSON value. Raises: UnusableInput with the line."""
     text = source.whole()
     try:
-        return Record(1, _DECODER.decode(text.strip().removeprefix(b"\xef\xbb\xbf")))
+        return Record(1, decoded(text.strip().removeprefix(b"\xef\xbb\xbf")))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnusableInput(source.name, _what_is_wrong(text, error), _error_line(text, error)) from error
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 from xml.etree import ElementTree
 
 from ..findings import Finding, Severity
@@ -118,7 +120,7 @@ def _sarif_result(finding: Finding, index: int) -> dict[str, Any]:
 
 
 def _uri(file: str) -> str:
-    return "stdin" if file == "-" else Path(file).as_posix().replace(" ", "%20")
+    return "stdin" if file == "-" else quote(Path(file).as_posix(), safe="/~!$&'()*+,;=@", errors="replace")
 
 
 def _hash(finding: Finding) -> str:
@@ -132,7 +134,7 @@ def as_github(report: Report) -> str:
     for finding in report.findings:
         place = finding.location
         where = (
-            f"file={_escaped(place.file)}"
+            f"file={_property(place.file)}"
             + (f",line={place.line}" if place.line else "")
             + (f",col={place.column}" if place.column else "")
         )
@@ -146,20 +148,41 @@ def _escaped(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
+def _property(text: str) -> str:
+    """A value in front of the colons, where these and commas stand between values."""
+    return _escaped(text).replace(":", "%3A").replace(",", "%2C")
+
+
 def as_gitlab(report: Report) -> str:
     """GitLab's code quality report."""
     words = {Severity.ERROR: "major", Severity.WARNING: "minor", Severity.INFO: "info"}
+    seen: Counter[str] = Counter()
     found = [
         {
             "description": f"{f.rule} {f.name}: {f.message}",
             "check_name": f.rule,
-            "fingerprint": hashlib.blake2b(f"{i}|{fingerprint(f)}".encode(), digest_size=16).hexdigest(),
+            "fingerprint": _unique(f, seen),
             "severity": words[f.severity],
             "location": {"path": f.location.file, "lines": {"begin": f.location.line or 1}},
         }
-        for i, f in enumerate(report.findings)
+        for f in report.findings
     ]
     return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+
+
+def _unique(finding: Finding, seen: Counter[str]) -> str:
+    """A fingerprint that stays when other findings come or go: equal ones are told apart by their number."""
+    key = fingerprint(finding)
+    seen[key] += 1
+    return hashlib.blake2b(f"{seen[key]}|{key}".encode(), digest_size=16).hexdigest()
+
+
+_NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def _xml(text: str) -> str:
+    """The text with a question mark for each character that XML cannot hold."""
+    return _NO_XML.sub("?", text)
 
 
 def as_junit(report: Report) -> str:
@@ -172,10 +195,13 @@ def as_junit(report: Report) -> str:
         ElementTree.SubElement(suite, "testcase", classname="prompt-lint", name="clean")
     for finding in report.findings:
         case = ElementTree.SubElement(
-            suite, "testcase", classname=finding.location.file, name=f"{finding.rule} {place_of(finding.location)}"
+            suite,
+            "testcase",
+            classname=_xml(finding.location.file),
+            name=_xml(f"{finding.rule} {place_of(finding.location)}"),
         )
         if finding in failed:
-            failure = ElementTree.SubElement(case, "failure", type=finding.severity.word, message=finding.message)
+            failure = ElementTree.SubElement(case, "failure", type=finding.severity.word, message=_xml(finding.message))
             failure.text = f"{cost_of(finding)}\n{finding.fix}".strip()
     root = ElementTree.Element("testsuites")
     root.append(suite)

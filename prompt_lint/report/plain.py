@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 from ..engine import TraceSummary
@@ -12,15 +13,23 @@ _COLOURS = {"error": "\033[31m", "warning": "\033[33m", "info": "\033[36m"}
 _BOLD, _DIM, _RESET = "\033[1m", "\033[2m", "\033[0m"
 _MOST_SHAPE = 48  # the shape of a longer text says nothing
 _MOST_VALUE = 160
+_MARKUP = re.compile(r"[|<`*_\[\]]")
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def place_of(location: Location) -> str:
     """`file:line:column`, or `file: request N, path, char C`."""
+    file = printable(location.file)
     if location.path is None:
-        parts = [location.file, *(str(n) for n in (location.line, location.column) if n is not None)]
+        parts = [file, *(str(n) for n in (location.line, location.column) if n is not None)]
         return ":".join(parts)
     char = "" if location.char is None else f" char {location.char}"
-    return f"{location.file}: request {location.request}, {location.path}{char}"
+    return f"{file}: request {location.request}, {printable(location.path)}{char}"
+
+
+def printable(text: str) -> str:
+    """A text of the input on one line: what moves the cursor, or turns the writing round, is escaped."""
+    return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def cost_of(finding: Finding) -> str:
@@ -67,7 +76,7 @@ class TextWriter:
         word = finding.severity.word
         where, painted = self._paint(place_of(finding.location), _BOLD), self._paint(word, _COLOURS[word])
         head = f"{where}: {painted} {finding.rule} {finding.name}"
-        lines = [head, f"  {finding.message}"]
+        lines = [head, f"  {printable(finding.message)}"]
         if finding.pair:
             lines[1] += f" (request {finding.pair[0]} → {finding.pair[1]}, {finding.scope})"
         was, now = shown(finding.was, show_values=self._show_values), shown(finding.now, show_values=self._show_values)
@@ -84,7 +93,8 @@ def concise(report: Report) -> str:
     lines = []
     for finding in report.findings:
         lost = f" [-{finding.cost.tokens} tokens]" if finding.cost.tokens else ""
-        lines.append(f"{place_of(finding.location)}: {finding.severity.word} {finding.rule} {finding.message}{lost}")
+        what = f"{finding.severity.word} {finding.rule} {printable(finding.message)}"
+        lines.append(f"{place_of(finding.location)}: {what}{lost}")
     return "\n".join([*lines, verdict_line(report)]) + "\n"
 
 
@@ -92,7 +102,8 @@ def summary_line(name: str, summary: TraceSummary) -> str:
     """What a trace held."""
     rate = summary.reused_tokens / summary.prompt_tokens if summary.prompt_tokens else 0.0
     text = (
-        f"{name}: {summary.requests} requests in {summary.lineages} lineages, {summary.prompt_tokens:,} prompt tokens, "
+        f"{printable(name)}: {summary.requests} requests in {summary.lineages} lineages, "
+        f"{summary.prompt_tokens:,} prompt tokens, "
         f"{rate:.1%} reused, {summary.lost_tokens:,} lost to findings"
     )
     if summary.measured_prompt_tokens:
@@ -136,11 +147,18 @@ def markdown(report: Report, *, show_values: bool) -> str:
     if report.findings:
         lines += ["| severity | rule | where | what | lost tokens |", "|---|---|---|---|---|"]
     for finding in report.findings:
-        what = finding.message.replace("|", "\\|")
+        what = _MARKUP.sub(r"\\\g<0>", printable(finding.message))
         if show_values and finding.was is not None:
-            what += f" (`{finding.was[:60]!r}`)"
-        where = place_of(finding.location).replace("|", "\\|")
-        cells = (finding.severity.word, f"{finding.rule} {finding.name}", f"`{where}`", what, finding.cost.tokens or "")
+            what += f" ({_as_code(repr(finding.was[:60]))})"
+        where = _as_code(place_of(finding.location))
+        cells = (finding.severity.word, f"{finding.rule} {finding.name}", where, what, finding.cost.tokens or "")
         lines.append(f"| {' | '.join(str(cell) for cell in cells)} |")
     lines += ["", *(f"- {summary_line(name, s)}" for name, s in report.summaries)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _as_code(text: str) -> str:
+    """A piece of code in a cell of a table."""
+    fence = "``" if "`" in text else "`"
+    space = " " if "`" in text else ""
+    return f"{fence}{space}{text}{space}{fence}".replace("|", "\\|")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -56,6 +57,17 @@ def counts(request: Request) -> tuple[str | None, int | None, int | None, int | 
     return request.session, usage.prompt_tokens, usage.cached_tokens, usage.written_tokens
 
 
+def read_all(name: str, stream: IO[bytes]) -> tuple[list[Request], list[UnusableInput]]:
+    """The requests of an input, and what could not be read of it."""
+    requests: list[Request] = []
+    try:
+        trace = open_trace(name, stream)
+        requests.extend(trace.requests)
+    except UnusableInput as error:
+        return requests, [error]
+    return requests, list(trace.errors.told())
+
+
 def test_every_sample_is_listed() -> None:
     assert {p.name for p in FORMATS.iterdir()} == set(SAMPLES)
 
@@ -77,19 +89,43 @@ def test_truncated_sample_names_a_line(name: str) -> None:
     if name.endswith(".txt"):
         assert list(open_trace(name, stream).requests)  # the rest of a log is still a log
         return
-    with pytest.raises(UnusableInput) as caught:
-        list(open_trace(name, stream).requests)
-    assert caught.value.file == name
-    assert caught.value.line is not None
+    _, (error,) = read_all(name, stream)
+    assert error.file == name
+    assert error.line is not None
 
 
 @pytest.mark.parametrize("name", [n for n in sorted(SAMPLES) if n.endswith(".jsonl")])
 def test_a_foreign_line_is_an_error_with_its_line(name: str) -> None:
     content = (FORMATS / name).read_bytes().rstrip() + b'\n{"colour": "green"}\n'
     lines = content.count(b"\n")
-    with pytest.raises(UnusableInput) as caught:
-        list(open_trace(name, io.BytesIO(content)).requests)
-    assert caught.value.line == lines
+    _, (error,) = read_all(name, io.BytesIO(content))
+    assert error.line == lines
+
+
+OK = b'{"model": "m", "messages": [{"role": "user", "content": "x"}]}'
+
+
+@pytest.mark.parametrize(
+    "bad", [b"{]", b'{"colour": "green"}', b"[1]", b"7", b'"\xff"', b'{"messages": [], "input": 3}']
+)
+def test_what_follows_a_bad_line_is_read(bad: bytes) -> None:
+    requests, errors = read_all("x", io.BytesIO(b"\n".join([OK, bad, OK, OK])))
+    assert [request.line for request in requests if request.body["messages"]] == [1, 3, 4]
+    assert [error.line for error in errors] == ([] if b"messages" in bad else [2])
+
+
+def test_many_bad_lines_are_counted() -> None:
+    requests, errors = read_all("x", io.BytesIO(b"\n".join([OK, *[b"{]"] * 1000, OK])))
+    assert len(requests) == 2
+    assert [error.line for error in errors[:-1]] == list(range(2, 22))
+    assert errors[-1].reason == "980 more records cannot be read"
+
+
+def test_json_as_python_and_javascript_write_it() -> None:
+    line = rb'{"model": "m", "temperature": NaN, "messages": [{"role": "user", "content": "cut \ud83d"}]}'
+    ((request,), errors) = read_all("x", io.BytesIO(line))
+    assert not errors
+    assert request.body["messages"][0]["content"] == "cut \ufffd"
 
 
 @pytest.mark.parametrize("name", sorted(SAMPLES))
