@@ -11,9 +11,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-_OF_ONE = ("items", "additionalProperties", "additionalItems", "contains", "propertyNames", "not", "if", "then", "else")
-_OF_LIST = ("anyOf", "oneOf", "allOf", "prefixItems")
-_OF_MAP = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+from .schema_parts import OF_LIST, OF_MAP, OF_ONE
+
 _MOST_PARTS = 100
 _NAMED_KEYS = re.compile(r"Unimplemented keys: \[\"([^\"]*)\"")
 _SIGNS = (  # what a message starts with, and the keyword that it is about
@@ -74,13 +73,13 @@ def _parts(schema: Any, pointer: str) -> Iterator[tuple[str, Any]]:
     if isinstance(schema, dict):
         for key, value in schema.items():
             here = f"{pointer}/{_escaped(key)}"
-            if key in _OF_MAP and isinstance(value, dict):
+            if key in OF_MAP and isinstance(value, dict):
                 for name, inner in value.items():
                     yield from _parts(inner, f"{here}/{_escaped(name)}")
-            elif key in _OF_LIST and isinstance(value, list):
+            elif key in OF_LIST and isinstance(value, list):
                 for index, inner in enumerate(value):
                     yield from _parts(inner, f"{here}/{index}")
-            elif key in _OF_ONE:
+            elif key in OF_ONE:
                 yield from _parts(value, here)
         yield pointer, schema
 

@@ -19,6 +19,7 @@ from .dashboard_routes import dashboard_routes
 from .errors import answer_http_error, answer_sessile_error, answer_unexpected
 from .inference_routes import inference_routes
 from .metrics import HttpMetrics
+from .no_such_route import no_such_route
 from .openapi import install_openapi
 from .parts import WebParts
 from .responses_api.routes import responses_routes
@@ -79,7 +80,8 @@ async def _answer_sessile_error(request: Request, error: Exception) -> Response:
 
 async def _answer_http_error(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException) and messages_errors.is_addressed(request.url.path):
-        return messages_errors.plain_error_response(error.status_code, error.detail)
+        told, headers = no_such_route(request, error)
+        return messages_errors.plain_error_response(error.status_code, str(told), headers)
     return await answer_http_error(request, error)
 
 

@@ -6,7 +6,7 @@ which field holds what JSON has no word for.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any, TypeVar
 
@@ -53,10 +53,11 @@ async def body_pieces(request: Request, limit: int, too_large: BodyTooLarge) -> 
 
 
 class BodyDecoder:
-    """Decodes one kind of body."""
+    """Decodes one kind of body. ``foreign``: knows bodies that are not of this kind for a reason of their own."""
 
-    def __init__(self, kind: type[Body]) -> None:
+    def __init__(self, kind: type[Body], foreign: Callable[[bytes], RequestError | None] | None = None) -> None:
         self._kind = kind
+        self._foreign = foreign
         self._decoder = msgspec.json.Decoder(kind)
 
     def decode(self, body: bytes) -> Any:
@@ -64,7 +65,8 @@ class BodyDecoder:
         try:
             return self._decoder.decode(body)
         except msgspec.ValidationError as error:
-            raise wrong_value(self._kind, str(error)) from error
+            known = None if self._foreign is None else self._foreign(body)
+            raise known or wrong_value(self._kind, str(error)) from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise malformed(body, str(error)) from error
         except RecursionError as error:

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from ...sessions.batches.errors import BatchIsOver, FileInUse, StorageFull, UnknownBatch, UnknownFile
 from ...sessions.errors import RequestError, SessileError
 from ..error_status import error_metadata, retry_after_s, status_of
+from .no_such_route import no_such_route
 
 logger = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
@@ -130,12 +131,13 @@ async def answer_sessile_error(_request: Request, error: Exception) -> Response:
     return error_response(error)
 
 
-async def answer_http_error(_request: Request, error: Exception) -> Response:
+async def answer_http_error(request: Request, error: Exception) -> Response:
     """For the router's own errors: no such path, no such method."""
     assert isinstance(error, HTTPException)
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
-    body = _shape(error.status_code, error.detail, None, code, {})
-    return Response(_encode(body), error.status_code, error.headers, "application/json")
+    told, headers = no_such_route(request, error)
+    body = _shape(error.status_code, str(told), None, code, error_metadata(told))
+    return Response(_encode(body), error.status_code, headers, "application/json")
 
 
 async def answer_unexpected(_request: Request, _error: Exception) -> Response:

@@ -12,6 +12,7 @@ from msgspec import UNSET, Meta
 
 from ...sessions.errors import RequestError
 from ..engine.grammar import Grammar, GrammarKind
+from ..text.schema_parts import OF_LIST, OF_MAP, OF_ONE
 
 NoEffect = Annotated[Any, Meta(description="Accepted; no effect here.", extra={"effect": "none"})]
 Schema = Annotated[dict[str, Any] | str, Meta(description="A JSON schema, or one as text.")]
@@ -83,28 +84,50 @@ def wanted_grammar(body: GrammarFields) -> WantedGrammar | None:
     Raises:
         RequestError: it asks for several, or for one that cannot be read.
     """
-    wanted = [*_of_response_format(body.response_format), *_of_guided(body), *_of_structured(body.structured_outputs)]
+    style = _JsonStyle(body.guided_whitespace_pattern)
+    wanted = [*_of_response_format(body.response_format, style), *_of_guided(body, style)]
+    _require_json(wanted, {"guided_whitespace_pattern": style.whitespace_pattern})
+    wanted += _of_structured(body.structured_outputs)
     if len(wanted) > 1:
         first, second = wanted[0].field, wanted[1].field
         raise RequestError(f"{first} and {second} both say what the answer is", field=second, remedy="send one of them")
     return wanted[0] if wanted else None
 
 
-def _of_response_format(wanted: ResponseFormat | None) -> list[WantedGrammar]:
-    if wanted is None or wanted.type == "text":
+def _of_response_format(wanted: ResponseFormat | None, style: _JsonStyle) -> list[WantedGrammar]:
+    if wanted is None:
         return []
-    if wanted.type == "json_object":
-        return [WantedGrammar("response_format", Grammar(GrammarKind.JSON_OBJECT))]
-    if wanted.json_schema is None:
+    if wanted.type == "json_schema":
+        if wanted.json_schema is None:
+            raise RequestError(
+                "response_format has no json_schema", field="response_format.json_schema", remedy='send {"schema": {…}}'
+            )
+        return [_json_schema("response_format.json_schema.schema", wanted.json_schema.schema_, style)]
+    if wanted.json_schema is not None:
         raise RequestError(
-            "response_format has no json_schema", field="response_format.json_schema", remedy='send {"schema": {…}}'
+            f"response_format has a json_schema, and its type is {wanted.type}",
+            field="response_format.json_schema",
+            remedy='send type "json_schema", or leave the schema out',
         )
-    field = "response_format.json_schema.schema"
-    return [_json_schema(field, wanted.json_schema.schema_, _JsonStyle())]
+    if wanted.type == "text":
+        return []
+    if style.whitespace_pattern is not None:
+        return [_json_schema("response_format", {"type": "object"}, style)]
+    return [WantedGrammar("response_format", Grammar(GrammarKind.JSON_OBJECT))]
 
 
-def _of_guided(body: GrammarFields) -> list[WantedGrammar]:
-    style = _JsonStyle(body.guided_whitespace_pattern)
+def _require_json(wanted: list[WantedGrammar], of_json: dict[str, object]) -> None:
+    """Raise RequestError for the first of ``of_json`` that is set, unless the answer is JSON."""
+    if any(one.grammar.kind in (GrammarKind.JSON_SCHEMA, GrammarKind.JSON_OBJECT) for one in wanted):
+        return
+    for field, value in of_json.items():
+        if value not in (None, False):
+            raise RequestError(
+                f"{field} is about JSON, and the answer is not to be JSON", field=field, remedy="ask for JSON too"
+            )
+
+
+def _of_guided(body: GrammarFields, style: _JsonStyle) -> list[WantedGrammar]:
     forms = StructuredOutputs(
         json=body.guided_json,
         json_object=body.guided_json_object,
@@ -124,7 +147,10 @@ def _of_structured(wanted: StructuredOutputs | None) -> list[WantedGrammar]:
     style = _JsonStyle(
         wanted.whitespace_pattern, bool(wanted.disable_any_whitespace), bool(wanted.disable_additional_properties)
     )
-    return _of_forms(wanted, "structured_outputs.", style)
+    found = _of_forms(wanted, "structured_outputs.", style)
+    names = ("whitespace_pattern", "disable_any_whitespace", "disable_additional_properties")
+    _require_json(found, {f"structured_outputs.{name}": getattr(wanted, name) for name in names})
+    return found
 
 
 def _of_forms(forms: StructuredOutputs, prefix: str, style: _JsonStyle) -> list[WantedGrammar]:
@@ -164,11 +190,16 @@ def _json_schema(field: str, schema: dict[str, Any] | str, style: _JsonStyle) ->
 
 def _closed(schema: Any) -> Any:
     """The schema with ``additionalProperties`` false in each object that does not say otherwise."""
-    if isinstance(schema, list):
-        return [_closed(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    inner = {key: _closed(value) for key, value in schema.items()}
+    made = dict(schema)
+    for key, inner in schema.items():
+        if key in OF_ONE:
+            made[key] = _closed(inner)
+        elif key in OF_LIST and isinstance(inner, list):
+            made[key] = [_closed(one) for one in inner]
+        elif key in OF_MAP and isinstance(inner, dict):
+            made[key] = {name: _closed(one) for name, one in inner.items()}
     if isinstance(schema.get("properties"), dict):
-        inner.setdefault("additionalProperties", False)
-    return inner
+        made.setdefault("additionalProperties", False)
+    return made

@@ -19,6 +19,7 @@ def status_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
     router = APIRouter(tags=["status"])
 
     @router.get("/v1/models", responses=describe_answer(ModelList), response_class=Response)
+    @router.head("/v1/models", include_in_schema=False)
     async def list_models() -> Response:
         """The served model."""
         return json_answer(ModelList(data=[_model_card(parts)]))
@@ -32,11 +33,13 @@ def status_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
         return json_answer(_model_card(parts))
 
     @router.get("/health", responses=describe_answer(Health), response_class=Response)
+    @router.head("/health", include_in_schema=False)
     async def health() -> Response:
         """Whether the process is alive. Says nothing about the model: that is ``/ready``."""
         return json_answer(Health(engine=parts.engine.state.value, version=parts.version))
 
     @router.get("/ready", responses=describe_answer(Ready, unready=Ready), response_class=Response)
+    @router.head("/ready", include_in_schema=False)
     async def ready() -> Response:
         """Whether turns are taken now, and whether what they leave is kept: a full disk does not end the service."""
         now = parts.readiness()

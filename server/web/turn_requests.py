@@ -32,6 +32,7 @@ from .grammar_fields import wanted_grammar
 
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's, for /v1/completions
 MAX_CHOICES = 128
+ELSEWHERE_UNSET = -1  # of top_k and seed, in vLLM and llama.cpp, whose clients send it
 
 
 def chat_request(body: ChatBody, tenant: str) -> CompletionRequest:
@@ -70,6 +71,8 @@ def ignored_fields(body: ChatBody | CompletionBody) -> tuple[str, ...]:
     ignored = [*fields_without_effect(body), *metadata_without_effect(body.metadata)]
     if body.stream_options is not None:
         ignored += [f"stream_options.{name}" for name in fields_without_effect(body.stream_options)]
+    tools = (body.tools or ()) if isinstance(body, ChatBody) else ()
+    ignored += [f"tools[{index}].function.strict" for index, tool in enumerate(tools) if "strict" in tool["function"]]
     return tuple(ignored)
 
 
@@ -188,10 +191,10 @@ def _sampling(body: ChatBody | CompletionBody, max_tokens: int | None, logprobs:
     defaults, wanted = SamplingParams(), wanted_grammar(body)
     params = SamplingParams(
         temperature=defaults.temperature if body.temperature is None else body.temperature,
-        top_k=body.top_k or 0,
+        top_k=0 if body.top_k in (None, ELSEWHERE_UNSET) else body.top_k,
         top_p=defaults.top_p if body.top_p is None else body.top_p,
         min_p=body.min_p or 0.0,
-        seed=body.seed,
+        seed=None if body.seed == ELSEWHERE_UNSET else body.seed,
         max_tokens=max_tokens,
         min_tokens=body.min_tokens or 0,
         stop_token_ids=tuple(body.stop_token_ids or ()),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -138,7 +138,22 @@ def require_tools(tools: Sequence[Tool], field: str = "tools") -> None:
         name = function.get("name")
         if not isinstance(name, str) or not name:
             raise RequestError("a tool has no name", field=f"{field}[{index}].function.name")
+        _require_function(function, f"{field}[{index}].function")
     _require_json(tools, field)
+
+
+def _require_function(function: Mapping[str, Any], where: str) -> None:
+    """Raise RequestError unless what a function says of itself can be read: arguments are an object."""
+    if not isinstance(function.get("description"), str | None):
+        raise RequestError("the description is not a text", field=f"{where}.description", remedy="send a text")
+    parameters = function.get("parameters")
+    types = parameters.get("type", "object") if isinstance(parameters, dict) else "object"
+    if not isinstance(parameters, dict | None) or "object" not in (types if isinstance(types, list) else [types]):
+        raise RequestError(
+            "the parameters are not a JSON schema of an object",
+            field=f"{where}.parameters",
+            remedy='send {"type": "object", "properties": {…}}, or leave them out',
+        )
 
 
 def require_tool_choice(choice: ToolChoice, tools: Sequence[Tool], field: str = "tool_choice") -> None:

@@ -80,7 +80,7 @@ def calls_grammar(
 def arguments_schema(function: dict[str, Any]) -> dict[str, Any]:
     """The schema of a function's arguments, which are an object whatever it says."""
     parameters = function.get("parameters")
-    return {"type": "object", **(parameters if isinstance(parameters, dict) else {})}
+    return {**(parameters if isinstance(parameters, dict) else {}), "type": "object"}
 
 
 def _schema(function: dict[str, Any]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ class ThinkingBlock(
     """Reasoning of an earlier answer. The session has it in tokens already; the signature is not checked."""
 
     thinking: str
-    signature: str = ""
+    signature: str | None = None
 
 
 class RedactedThinkingBlock(
@@ -70,8 +70,8 @@ class ToolResultBlock(
     """What a tool said."""
 
     tool_use_id: str
-    content: str | list[TextBlock | ImageBlock | DocumentBlock] = ""
-    is_error: bool = False
+    content: str | list[TextBlock | ImageBlock | DocumentBlock] | None = None
+    is_error: bool | None = False
     toolset_name: NoEffect = UNSET
     cache_control: CacheControl | None = None
 
@@ -91,7 +91,7 @@ class ToolParam(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     name: str
     input_schema: dict[str, Any] | msgspec.UnsetType = UNSET
-    description: str = ""
+    description: str | None = None
     type: str | None = "custom"
     cache_control: CacheControl | None = None
     strict: NoEffect = UNSET
@@ -106,7 +106,7 @@ class ToolChoiceParam(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
-    disable_parallel_tool_use: bool = False
+    disable_parallel_tool_use: bool | None = False
 
 
 class ThinkingParam(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -136,7 +136,7 @@ class _Conversation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     messages: list[InputMessage]
     model: Annotated[str, Meta(description="The served model's name or one of its aliases.")] | None = None
-    system: str | list[TextBlock] = ""
+    system: str | list[TextBlock] | None = None
     tools: list[ToolParam] | None = None
     tool_choice: ToolChoiceParam | None = None
     thinking: ThinkingParam | None = None
@@ -158,7 +158,7 @@ class MessagesBody(_Conversation, frozen=True, forbid_unknown_fields=True, kw_on
     """The body of ``POST /v1/messages``."""
 
     max_tokens: Int
-    stream: bool = False
+    stream: bool | None = False
     temperature: float | None = None
     top_p: float | None = None
     top_k: Int | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
+from collections.abc import Mapping
 
 import msgspec
 from starlette.responses import Response
@@ -53,12 +54,12 @@ def is_addressed(path: str) -> bool:
     return path == PATH or path.startswith(f"{PATH}/")
 
 
-def plain_error_response(status: int, message: str) -> Response:
+def plain_error_response(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
     """An answer for what is no error of ours: no such path, a fault of the server."""
     request_id = new_request_id()
     code = {404: "not_found", 405: "method_not_allowed"}.get(status, "http_error" if status < 500 else "internal")
     body = _answer(status, message, None, code, {}, request_id)
-    return Response(_encode(body), status, {"request-id": request_id}, "application/json")
+    return Response(_encode(body), status, {**(headers or {}), "request-id": request_id}, "application/json")
 
 
 def _status_of(error: SessileError) -> tuple[int, str]:

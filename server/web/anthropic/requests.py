@@ -16,6 +16,7 @@ from ...engine.sampling_params import SamplingParams
 from ...text.stop_strings import validate_stop_strings
 from ..bodies import fields_without_effect, first_refused_value, metadata_without_effect
 from ..field_names import FieldNames
+from ..foreign_tools import foreign_tool
 from ..turn_requests import refuse
 from .bodies import (
     Block,
@@ -34,6 +35,8 @@ from .bodies import (
     ToolUseBlock,
 )
 
+OWN_TOOLS = (None, "custom")
+TOOL_REMEDY = 'describe it with "name", "description" and "input_schema"'
 _TTL_S = {"5m": 300.0, "1h": 3600.0}
 _CHOICES = {
     "auto": ToolChoiceMode.AUTO,
@@ -180,20 +183,19 @@ def _tool_choice(body: MessagesBody | CountTokensBody) -> ToolChoice:
 
 
 def _tool(index: int, tool: ToolParam) -> Tool:
-    if tool.type not in (None, "custom") or tool.input_schema is msgspec.UNSET:
-        raise RequestError(
-            f"tools[{index}] ({tool.type}) is not a tool of the client's own",
-            field=f"tools[{index}].type",
-            remedy='describe it with "name", "description" and "input_schema"',
-        )
-    function = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
-    if not tool.description:
-        del function["description"]
+    if tool.type not in OWN_TOOLS or tool.input_schema is msgspec.UNSET:
+        raise foreign_tool(index, tool.type, TOOL_REMEDY)
+    described = {"description": tool.description} if tool.description else {}
+    function = {"name": tool.name, **described, "parameters": tool.input_schema}
     return {"type": "function", "function": function}
 
 
 def _messages(body: MessagesBody | CountTokensBody) -> Iterator[Message]:
-    system = body.system if isinstance(body.system, str) else "\n".join(block.text for block in body.system)
+    system = body.system
+    if isinstance(system, list):
+        for index, block in enumerate(system):
+            refuse(first_refused_value(block), f"system[{index}].")
+        system = "\n".join(block.text for block in system)
     if system:
         yield Message(role=Role.SYSTEM, content=system)
     for index, message in enumerate(body.messages):
@@ -215,6 +217,7 @@ def _user_messages(blocks: Sequence[Block], where: str) -> Iterator[Message]:
         at = f"{where}.content[{index}]"
         match block:
             case TextBlock(text=text):
+                refuse(first_refused_value(block), f"{at}.")
                 texts.append(text)
             case ToolResultBlock():
                 if texts:
@@ -235,8 +238,10 @@ def _tool_message(block: ToolResultBlock, where: str) -> Message:
         for index, part in enumerate(content):
             if not isinstance(part, TextBlock):
                 raise _unreadable(part, f"{where}.content[{index}]", "a tool's result")
+            refuse(first_refused_value(part), f"{where}.content[{index}].")
             texts.append(part.text)
         content = "\n".join(texts)
+    content = content or ""
     if block.is_error:
         content = f"Error: {content}"
     return Message(role=Role.TOOL, content=content, tool_call_id=block.tool_use_id)
@@ -247,6 +252,7 @@ def _assistant_message(message: InputMessage, blocks: Sequence[Block], where: st
     for index, block in enumerate(blocks):
         match block:
             case TextBlock(text=text):
+                refuse(first_refused_value(block), f"{where}.content[{index}].")
                 texts.append(text)
             case ThinkingBlock(thinking=thinking):
                 thoughts.append(thinking)

@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from ..caller import Caller
 from ..decode import BodyDecoder, read_body
+from ..foreign_tools import foreign_tools
 from ..identity import told_headers
 from ..json_answer import json_answer
 from ..metrics import HttpMetrics
@@ -17,14 +18,24 @@ from ..turn_answer import StreamedTurn, WholeTurn
 from .answers import MessageAnswer, MessageErrorAnswer, TokenCount
 from .bodies import CountTokensBody, MessagesBody
 from .errors import PATH, new_request_id
-from .requests import conversation_request, ignored_fields, messages_request, retention_of, sent_names, shows_thinking
+from .requests import (
+    OWN_TOOLS,
+    TOOL_REMEDY,
+    conversation_request,
+    ignored_fields,
+    messages_request,
+    retention_of,
+    sent_names,
+    shows_thinking,
+)
 from .writer import MessageHead, MessageWriter
 
 
 def messages_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
     """Anthropic's routes."""
     router = APIRouter(tags=["messages"])
-    decoder, count_decoder = BodyDecoder(MessagesBody), BodyDecoder(CountTokensBody)
+    foreign = foreign_tools(OWN_TOOLS, TOOL_REMEDY)
+    decoder, count_decoder = BodyDecoder(MessagesBody, foreign), BodyDecoder(CountTokensBody, foreign)
 
     @router.post(
         PATH,

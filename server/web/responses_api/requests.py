@@ -20,7 +20,8 @@ from ...engine.grammar import Grammar, GrammarKind
 from ...engine.sampling_params import SamplingParams
 from ..bodies import fields_without_effect, first_refused_value
 from ..field_names import FieldNames
-from ..turn_requests import refuse
+from ..foreign_tools import foreign_tool
+from ..turn_requests import ELSEWHERE_UNSET, refuse
 from .bodies import NamedFunction, ResponsesBody
 from .items import messages_of
 
@@ -34,6 +35,8 @@ class Before(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[Tool, ...] = ()  # of a session that has its own
 
 
+OWN_TOOLS = ("function",)
+TOOL_REMEDY = 'send {"type": "function", "name": …, "parameters": …}'
 SENT_NAMES = FieldNames(
     {
         "max_tokens": "max_output_tokens",
@@ -98,12 +101,8 @@ def tools_of(body: ResponsesBody) -> list[Tool]:
     """The tools in the shape that templates know. Raises RequestError for one that is not the client's own."""
     tools: list[Tool] = []
     for index, tool in enumerate(body.tools or ()):
-        if tool.type != "function" or not tool.name:
-            raise RequestError(
-                f"tools[{index}] ({tool.type}) is not a function of the client's own with a name",
-                field=f"tools[{index}].type",
-                remedy='send {"type": "function", "name": …, "parameters": …}',
-            )
+        if tool.type not in OWN_TOOLS or not tool.name:
+            raise foreign_tool(index, tool.type, TOOL_REMEDY)
         function: dict[str, Any] = {"name": tool.name}
         if tool.description is not None:
             function["description"] = tool.description
@@ -127,7 +126,8 @@ def _tool_choice(body: ResponsesBody, tools: Sequence[Tool]) -> ToolChoice:
 
 
 def _sampling(body: ResponsesBody) -> SamplingParams:
-    given = {name: getattr(body, name) for name in ("temperature", "top_p", "top_k", "seed")}
+    given = {name: getattr(body, name) for name in ("temperature", "top_p")}
+    given |= {name: getattr(body, name) for name in ("top_k", "seed") if getattr(body, name) != ELSEWHERE_UNSET}
     params = SamplingParams(
         max_tokens=body.max_output_tokens,
         grammar=_grammar(body),
@@ -140,10 +140,16 @@ def _sampling(body: ResponsesBody) -> SamplingParams:
 
 def _grammar(body: ResponsesBody) -> Grammar | None:
     wanted = body.text.format if body.text is not None else None
-    if wanted is None or wanted.type == "text":
+    if wanted is None:
+        return None
+    if (wanted.type == "json_schema") != (wanted.schema is not None):
+        raise RequestError(
+            f"text.format is of type {wanted.type} and has {'no' if wanted.schema is None else 'a'} schema",
+            field="text.format.schema",
+            remedy='send type "json_schema" and a schema, or none of them',
+        )
+    if wanted.type == "text":
         return None
     if wanted.type == "json_object":
         return Grammar(GrammarKind.JSON_OBJECT)
-    if wanted.schema is None:
-        raise RequestError("text.format has no schema", field="text.format.schema", remedy="send a JSON schema")
     return Grammar(GrammarKind.JSON_SCHEMA, msgspec.json.encode(wanted.schema).decode())

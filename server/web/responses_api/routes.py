@@ -25,6 +25,7 @@ from ....sessions.manager.requests import (
 )
 from ..caller import Caller
 from ..decode import BodyDecoder, read_body
+from ..foreign_tools import foreign_tools
 from ..identity import told_headers
 from ..json_answer import json_answer
 from ..metrics import HttpMetrics
@@ -44,7 +45,7 @@ from .answers import (
 from .bodies import ConversationBody, NamedFunction, ResponsesBody
 from .items import items_of, messages_of
 from .kept import KeptResponses
-from .requests import SENT_NAMES, check, ignored_fields, response_request
+from .requests import OWN_TOOLS, SENT_NAMES, TOOL_REMEDY, check, ignored_fields, response_request
 from .writer import ResponseWriter
 
 
@@ -149,7 +150,7 @@ class ResponsesEndpoint:
     def __init__(self, parts: WebParts, metrics: HttpMetrics) -> None:
         self.parts = parts
         self._metrics = metrics
-        self._decoder = BodyDecoder(ResponsesBody)
+        self._decoder = BodyDecoder(ResponsesBody, foreign_tools(OWN_TOOLS, TOOL_REMEDY))
 
     @property
     def kept(self) -> KeptResponses:

@@ -80,7 +80,7 @@ CASES = {
     "top_p 0": (CHAT, chat(top_p=0), "top_p", "more than 0"),
     "top_p above 1": (CHAT, chat(top_p=1.5), "top_p", "at most 1"),
     "min_p above 1": (CHAT, chat(min_p=2), "min_p", "0 to 1"),
-    "top_k negative": (CHAT, chat(top_k=-1), "top_k", "0 (off)"),
+    "top_k negative": (CHAT, chat(top_k=-2), "top_k", "0 (off)"),
     "max_tokens 0": (CHAT, chat(max_tokens=0), "max_tokens", "1 or more"),
     "max_tokens negative": (CHAT, chat(max_tokens=-5), "max_tokens", "-5"),
     "max_tokens huge": (CHAT, chat(max_tokens=2**70), "max_tokens", "int"),
@@ -89,7 +89,7 @@ CASES = {
     "max_tokens with a fraction": (CHAT, chat(max_tokens=1.5), "max_tokens", "int"),
     "max_completion_tokens 0": (CHAT, chat(max_completion_tokens=0), "max_completion_tokens", "1 or more"),
     "two limits": (CHAT, chat(max_completion_tokens=1, max_tokens=2), "max_tokens", "differ"),
-    "seed negative": (CHAT, chat(seed=-1), "seed", "from 0"),
+    "seed negative": (CHAT, chat(seed=-2), "seed", "from 0"),
     "n 0": (CHAT, chat(n=0), "n", "from 1 to 128"),
     "n 129": (CHAT, chat(n=129), "n", "from 1 to 128"),
     "n as text": (CHAT, chat(n="2"), "n", "int"),
@@ -115,6 +115,19 @@ CASES = {
         "not supported",
     ),
     "unknown structured output": (CHAT, chat(structured_outputs={"yaml": 1}), "structured_outputs.yaml", "unknown"),
+    "a schema and another type": (
+        CHAT,
+        chat(response_format={"type": "json_object", "json_schema": {"schema": {}}}),
+        "response_format.json_schema",
+        "its type is json_object",
+    ),
+    "a style of JSON for text": (CHAT, chat(guided_whitespace_pattern=" "), "guided_whitespace_pattern", "about JSON"),
+    "a style of JSON for a regex": (
+        TEXT,
+        text(structured_outputs={"regex": "a", "disable_any_whitespace": True}),
+        "structured_outputs.disable_any_whitespace",
+        "about JSON",
+    ),
     "a bias for a word": (CHAT, chat(logit_bias={"word": 1}), "logit_bias", "token ids"),
     "a bias for a negative id": (CHAT, chat(logit_bias={"-1": 1}), "logit_bias", "token ids"),
     "a large bias": (CHAT, chat(logit_bias={"5": 101}), "logit_bias", "from -100 to 100"),
@@ -211,8 +224,15 @@ async def test_a_tenant_that_is_none(client, chat_body, tenant):
 async def test_paths_and_methods_that_do_not_exist(client):
     missing = await client.get("/v1/nothing")
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_found")
+    assert "there is no /v1/nothing here" in missing.json()["error"]["message"]
+    near = await client.post("/chat/completions", content=chat())
+    assert near.json()["error"]["details"]["remedy"] == f"did you mean {CHAT}?"
     wrong = await client.get(CHAT)
     assert (wrong.status_code, wrong.json()["error"]["code"]) == (405, "method_not_allowed")
+    assert (wrong.headers["allow"], wrong.json()["error"]["details"]["remedy"]) == ("POST", "it takes POST")
+    several = await client.put("/v1/responses/resp_1")
+    assert several.headers["allow"] == "DELETE, GET"
+    assert (await client.get("/v1/messages")).headers["allow"] == "POST"
 
 
 async def test_draining_refuses_new_turns(client, stage, chat_body):

@@ -171,13 +171,15 @@ async def test_tool_choice_changes_no_prompt(client, stage, chat_body):
 
 
 async def test_fields_without_effect_are_reported(client, chat_body):
-    body = chat_body | {"user": "u", "metadata": {"a": "b"}, "store": None, "verbosity": "low"}
+    strict = {"type": "function", "function": {"name": "f", "strict": True}}
+    body = chat_body | {"user": "u", "metadata": {"a": "b"}, "store": None, "verbosity": "low", "tools": [strict]}
     response = await client.post(CHAT, json=body)
     assert response.status_code == 200
     assert set(response.headers["x-sessile-ignored"].split(", ")) == {
         "metadata",
         "store",
         "verbosity",
+        "tools[0].function.strict",
     }
     assert "x-sessile-ignored" not in (await client.post(CHAT, json=chat_body)).headers
 
@@ -192,6 +194,12 @@ async def test_neutral_values_are_accepted(client, chat_body):
         "top_logprobs": None,
     }
     assert (await client.post(CHAT, json=body)).status_code == 200
+
+
+async def test_minus_one_is_off_as_clients_of_other_servers_say_it(client, stage, chat_body):
+    for path, body in ((CHAT, chat_body), (TEXT, {"prompt": "x"})):
+        assert (await client.post(path, json=body | {"top_k": -1, "seed": -1})).status_code == 200
+    assert [(turn.sampling.top_k, turn.sampling.seed) for turn in stage.turns.requests] == [(0, None)] * 2
 
 
 @pytest.mark.parametrize("name", ["tiny", "m", "default", "", None])

@@ -40,6 +40,29 @@ FORMS: dict[str, tuple[dict[str, Any], GrammarKind, Any]] = {
         J,
         {**CLOSED, **STYLE},
     ),
+    "response_format.json_schema.schema and a style": (
+        {
+            "response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}},
+            "guided_whitespace_pattern": " ?",
+        },
+        J,
+        {**SCHEMA, "x-guidance": {"whitespace_pattern": " ?"}},
+    ),
+    "response_format and a style": (
+        {"response_format": {"type": "json_object"}, "guided_whitespace_pattern": " ?"},
+        J,
+        {"type": "object", "x-guidance": {"whitespace_pattern": " ?"}},
+    ),
+    "structured_outputs.json and names that are keywords": (
+        {
+            "structured_outputs": {
+                "json": {"properties": {"properties": {"const": {"properties": {}}}}},
+                "disable_additional_properties": True,
+            }
+        },
+        J,
+        {"properties": {"properties": {"const": {"properties": {}}}}, "additionalProperties": False},
+    ),
     "structured_outputs.json_object": ({"structured_outputs": {"json_object": True}}, J, {"type": "object"}),
     "structured_outputs.regex": ({"structured_outputs": {"regex": "b"}}, R, "b"),
     "structured_outputs.choice": ({"structured_outputs": {"choice": ["c"]}}, C, ["c"]),
@@ -65,7 +88,7 @@ async def test_each_form_becomes_a_grammar(client, stage, chat_body, path: str, 
     assert list(text) == list(meaning or []) if isinstance(text, dict) else True, (
         "the order of keys is that of the answer"
     )
-    assert stage.turns.checked == [(grammar, field)]
+    assert stage.turns.checked == [(grammar, field.partition(" and ")[0])]
 
 
 async def test_text_and_nothing_are_no_grammar(client, stage, chat_body) -> None:

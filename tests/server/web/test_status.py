@@ -23,6 +23,11 @@ async def test_health_and_readiness(client):
     assert (ready.status_code, ready.json()["ready"]) == (200, True)
 
 
+async def test_probes_may_ask_without_a_body(client):
+    for path in ("/health", "/ready", "/v1/models"):
+        assert (await client.head(path)).status_code == 200, path
+
+
 async def test_metrics_count_turns_and_errors(client, stage, chat_body):
     await client.post(CHAT, json=chat_body)
     await client.post(CHAT, json=chat_body | {"stream": True})

@@ -274,6 +274,24 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
         ),
         ({"messages": [{"role": "user", "content": [IMAGE]}]}, 400, "invalid_request_error", "messages[0].content[0]"),
         ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, 400, "invalid_request_error", "tools[0].type"),
+        (
+            {"tools": [WEATHER, {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}]},
+            400,
+            "invalid_request_error",
+            "tools[1].type",
+        ),
+        (
+            {"tools": [{"name": "f", "input_schema": {"type": "string"}}]},
+            400,
+            "invalid_request_error",
+            "tools[0].input_schema",
+        ),
+        (
+            {"system": [{"type": "text", "text": "s", "citations": [{"type": "char_location"}]}]},
+            400,
+            "invalid_request_error",
+            "system[0].citations",
+        ),
         ({"tool_choice": {"type": "any"}}, 400, "invalid_request_error", "tool_choice"),
         ({"tool_choice": {"type": "tool"}}, 400, "invalid_request_error", "tool_choice.name"),
         ({"mcp_servers": [{"url": "x"}]}, 400, "invalid_request_error", "mcp_servers"),
@@ -307,6 +325,26 @@ async def test_other_errors_have_the_shape_too(web: WebBench, http: httpx.AsyncC
     overloaded = await http.post(PATH, json=body())
     assert (overloaded.status_code, overloaded.json()["error"]["type"]) == (529, "overloaded_error")
     assert "retry-after" in overloaded.headers
+
+
+async def test_null_is_as_good_as_nothing(web: WebBench, http: httpx.AsyncClient) -> None:
+    used = {"type": "tool_use", "id": "t", "name": "weather", "input": {}}
+    thought = {"type": "thinking", "thinking": "hm", "signature": None}
+    result = {"type": "tool_result", "tool_use_id": "t", "content": None, "is_error": None}
+    messages = [USER, {"role": "assistant", "content": [thought, used]}, {"role": "user", "content": [result]}]
+    fields: dict[str, Any] = {
+        "system": None,
+        "stream": None,
+        "tools": [WEATHER | {"description": None}],
+        "tool_choice": {"type": "auto", "disable_parallel_tool_use": None},
+    }
+    prompts = []
+    for asked in (body(*messages, **fields), body(*messages, tools=[WEATHER | {"description": ""}])):
+        web.says("Sunny.")
+        answer = await http.post(PATH, json=asked)
+        assert answer.status_code == 200, answer.text
+        prompts.append(web.prompt)
+    assert prompts[0] == prompts[1]
 
 
 async def test_what_has_no_effect_is_reported(http: httpx.AsyncClient) -> None:
