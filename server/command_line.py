@@ -24,6 +24,7 @@ APART = {
     "keys": "create, list and revoke API keys",
     "store": "copy the session store, or go back to its last good copy",
 }  # commands with a command line of their own
+_SETTINGS_OF = {"models": ("server",)}  # commands that do not go by all settings, and by which
 _REPORTS = ("models", "doctor")  # commands that print a report and take --json
 
 
@@ -100,15 +101,18 @@ def _build_parser() -> argparse.ArgumentParser:
         command.add_argument("--config", metavar="FILE", help=f"TOML file (variable: {CONFIG_VARIABLE})")
         if name in _REPORTS:
             command.add_argument("--json", dest="as_json", action="store_true", help="print JSON")
-        _add_settings(command)
+        _add_settings(command, _SETTINGS_OF.get(name))
     for name, description in APART.items():
         commands.add_parser(name, help=description, add_help=False)
     return parser
 
 
-def _add_settings(command: argparse.ArgumentParser) -> None:
+def _add_settings(command: argparse.ArgumentParser, tables: Sequence[str] | None) -> None:
+    """Flags for the settings of ``tables``; None: of all."""
     groups: dict[str, Any] = {}
     for setting in all_settings():
+        if tables is not None and setting.table not in tables:
+            continue
         if setting.table not in groups:
             groups[setting.table] = command.add_argument_group(f"[{setting.table}]")
         options: dict[str, Any] = {"dest": setting.name, "default": argparse.SUPPRESS, "help": _help(setting)}
@@ -122,8 +126,8 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
 
 def _help(setting: Setting) -> str:
     match setting.default:
-        case None:
-            return setting.description
+        case None | "" | ():
+            return setting.description.replace("%", "%%")
         case tuple() as items:
             default = ",".join(items)
         case int() as size if setting.is_size:

@@ -9,12 +9,13 @@ import time
 from pathlib import Path
 
 import msgspec
-from rich.console import Console
 from rich.table import Table
 
 from ..sessions.errors import ConfigError
+from .folder_flags import folder_defaults, folder_flags
 from .identity.api_key import ApiKey, Scope, new_key
 from .identity.key_file import KeyFile
+from .terminal import output_console
 
 _TENANT = re.compile(r"[!-~]{0,200}")
 
@@ -35,9 +36,9 @@ def run_keys(given: argparse.Namespace, data_dir: Path) -> int:
     keys = KeyFile(data_dir)
     match given.action:
         case "create":
-            _create(keys, given)
+            _create(keys, given, data_dir)
         case "list":
-            _list(keys, as_json=given.as_json)
+            _list(keys, data_dir, as_json=given.as_json)
         case "revoke":
             _revoke(keys, given.key_id)
     return 0
@@ -45,24 +46,28 @@ def run_keys(given: argparse.Namespace, data_dir: Path) -> int:
 
 def keys_parser() -> argparse.ArgumentParser:
     """The command line behind ``sessile keys``."""
-    parser = argparse.ArgumentParser(prog="sessile keys", description="Create, list and revoke API keys.")
-    parser.add_argument("--data-dir", metavar="PATH", help="the server's data folder")
-    parser.add_argument("--config", metavar="FILE", help="the server's TOML file")
+    description = "Create, list and revoke API keys."
+    parser = argparse.ArgumentParser(prog="sessile keys", description=description, parents=[folder_flags()])
+    parser.set_defaults(**folder_defaults())
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    create = actions.add_parser("create", help="make a key and print it, this once")
+
+    def add(name: str, text: str) -> argparse.ArgumentParser:
+        return actions.add_parser(name, help=text, description=f"{text}.", parents=[folder_flags()])
+
+    create = add("create", "make a key and print it, this once")
     create.add_argument("--tenant", default="", help="whose key it is; sessions and KV of tenants are apart")
     create.add_argument(
         "--scopes", default=Scope.INFER.value, metavar="LIST", help=f"of {', '.join(Scope)}; default: infer"
     )
     create.add_argument("--name", default="", help="a note for the list")
-    listing = actions.add_parser("list", help="list the keys, without their texts, which are not kept")
+    listing = add("list", "list the keys, without their texts, which are not kept")
     listing.add_argument("--json", dest="as_json", action="store_true", help="print JSON")
-    revoke = actions.add_parser("revoke", help="make a key invalid; a running server knows within a second")
+    revoke = add("revoke", "make a key invalid; a running server knows within a second")
     revoke.add_argument("key_id", metavar="ID", help="as the list shows it")
     return parser
 
 
-def _create(keys: KeyFile, given: argparse.Namespace) -> None:
+def _create(keys: KeyFile, given: argparse.Namespace, data_dir: Path) -> None:
     if not _TENANT.fullmatch(given.tenant):
         raise ConfigError(
             "the tenant's name is not usable", field="--tenant", remedy="use up to 200 visible ASCII characters"
@@ -71,7 +76,8 @@ def _create(keys: KeyFile, given: argparse.Namespace) -> None:
     keys.change(lambda present: [*present, key])
     sys.stdout.write(text + "\n")
     whose = f"tenant {key.tenant}" if key.tenant else "the default tenant"
-    sys.stderr.write(f"key {key.key_id} of {whose}, for {', '.join(key.scopes)}; it is not shown again\n")
+    for_what = f"{whose}, for {', '.join(key.scopes)}, at servers on {data_dir}"
+    sys.stderr.write(f"key {key.key_id} of {for_what}; it is not shown again\n")
 
 
 def _scopes(text: str) -> tuple[Scope, ...]:
@@ -83,16 +89,19 @@ def _scopes(text: str) -> tuple[Scope, ...]:
     return tuple(dict.fromkeys(Scope(name) for name in names))
 
 
-def _list(keys: KeyFile, *, as_json: bool) -> None:
+def _list(keys: KeyFile, data_dir: Path, *, as_json: bool) -> None:
     found = [ListedKey(**{field: getattr(key, field) for field in ListedKey.__struct_fields__}) for key in keys.read()]
     if as_json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(found)).decode() + "\n")
+        return
+    if not found:
+        sys.stdout.write(f"no keys in {data_dir}: its server takes anybody on this machine, and nobody else\n")
         return
     table = Table("id", "name", "tenant", "scopes", "created", "state")
     for key in found:
         state = "valid" if key.revoked_at is None else f"revoked {_day(key.revoked_at)}"
         table.add_row(key.key_id, key.name, key.tenant, ", ".join(key.scopes), _day(key.created_at), state)
-    Console().print(table if found else "no keys: the server takes anybody on this machine, and nobody else")
+    output_console().print(table)
 
 
 def _revoke(keys: KeyFile, key_id: str) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-from rich.console import Console
 from rich.table import Table
 
 from .model.embedded import EMBEDDED_NAME, find_embedded
 from .model.source import default_cache_dir
+from .terminal import output_console
 
 
 class CachedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,4 +67,4 @@ def print_models(*, as_json: bool) -> None:
     for model in models:
         size = f"{model.size_bytes / 2**20:.0f} MiB" if model.size_bytes else "-"
         table.add_row(model.name, model.kind, model.state, size, model.path)
-    Console().print(table)
+    output_console().print(table)

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import grpc
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
 from ..sessions.errors import ConfigError
 from .client import Imported, Session, SessionClient, SessionView, TurnSummary
 from .client.asynchronous import DEFAULT_TARGET
+from .terminal import fitted_table, output_console
+
+_SOURCES = ("device", "host", "disk", "shared", "in_flight", "computed")
+_ID = "as `sessile sessions list` shows it"
 
 
 class ShownSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,43 +55,57 @@ def run_sessions(given: argparse.Namespace) -> int:
 
 
 def sessions_parser() -> argparse.ArgumentParser:
-    """The command line behind ``sessile sessions``."""
+    """The command line behind ``sessile sessions``. How to reach the server stands before the action or behind it."""
     parser = argparse.ArgumentParser(
-        prog="sessile sessions", description="Look at the sessions of a running server, and move them."
+        prog="sessile sessions",
+        description="Look at the sessions of a running server, and move them.",
+        parents=[_connection_flags()],
     )
-    parser.add_argument("--server", metavar="HOST:PORT", default=DEFAULT_TARGET, help="its gRPC (%(default)s)")
-    parser.add_argument("--tenant", default="", help="whose sessions; the default tenant's if left out")
-    parser.add_argument("--api-key", metavar="KEY", help="where the server wants one (variable: SESSILE_API_KEY)")
-    parser.add_argument("--ca", metavar="FILE", help="use TLS, and trust this certificate authority")
-    parser.add_argument("--json", dest="as_json", action="store_true", help="print JSON")
+    parser.set_defaults(server=DEFAULT_TARGET, tenant="", api_key=None, ca=None, as_json=False)
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    actions.add_parser("list", help="open sessions, oldest first")
-    show = actions.add_parser("show", help="one session: its turns, where their tokens came from, what was missed")
-    show.add_argument("session_id", metavar="ID")
-    fork = actions.add_parser("fork", help="another session on the same log, or on a beginning of it")
-    fork.add_argument("session_id", metavar="ID")
+
+    def add(name: str, text: str) -> argparse.ArgumentParser:
+        return actions.add_parser(name, help=text, description=f"{text}.", parents=[_connection_flags()])
+
+    add("list", "open sessions, oldest first")
+    show = add("show", "one session: its turns, where their tokens came from, what was missed")
+    show.add_argument("session_id", metavar="ID", help=_ID)
+    fork = add("fork", "another session on the same log, or on a beginning of it")
+    fork.add_argument("session_id", metavar="ID", help=_ID)
     point = fork.add_mutually_exclusive_group()
     point.add_argument("--turn", type=int, metavar="N", help="just after this turn's answer")
     point.add_argument("--token", type=int, metavar="N", help="after so many tokens")
-    export = actions.add_parser("export", help="write a session to a file")
-    export.add_argument("session_id", metavar="ID")
-    export.add_argument("file", metavar="FILE", type=Path)
+    export = add("export", "write a session to a file")
+    export.add_argument("session_id", metavar="ID", help=_ID)
+    export.add_argument("file", metavar="FILE", type=Path, help="where to write it")
     export.add_argument("--without-kv", action="store_true", help="its log alone: a small file")
-    importing = actions.add_parser("import", help="make a session from a file")
-    importing.add_argument("file", metavar="FILE", type=Path)
+    importing = add("import", "make a session from a file")
+    importing.add_argument("file", metavar="FILE", type=Path, help="what `export` wrote")
     importing.add_argument("--without-kv", action="store_true", help="do not use the file's KV")
-    close = actions.add_parser("close", help="close sessions; they are not found afterwards")
-    close.add_argument("session_ids", metavar="ID", nargs="+")
+    close = add("close", "close sessions; they are not found afterwards")
+    close.add_argument("session_ids", metavar="ID", nargs="+", help=_ID)
     _add_sign(actions)
     return parser
 
 
+def _connection_flags() -> argparse.ArgumentParser:
+    """Flags without defaults, so that what stands before the action is not undone by what is left out behind it."""
+    flags = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    flags.add_argument("--server", metavar="HOST:PORT", help=f"its gRPC (default: {DEFAULT_TARGET})")
+    flags.add_argument("--tenant", help="whose sessions; the default tenant's if left out")
+    flags.add_argument("--api-key", metavar="KEY", help="where the server wants one (variable: SESSILE_API_KEY)")
+    flags.add_argument("--ca", metavar="FILE", help="use TLS, and trust this certificate authority")
+    flags.add_argument("--json", dest="as_json", action="store_true", help="print JSON")
+    return flags
+
+
 def _add_sign(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    sign = actions.add_parser("sign", help="sign an exported file for another server, or for another tenant")
-    sign.add_argument("file", metavar="FILE", type=Path)
+    text = "sign an exported file for another server, or for another tenant"
+    sign = actions.add_parser("sign", help=text, description=f"{text}. Needs no server.")
+    sign.add_argument("file", metavar="FILE", type=Path, help="what `export` wrote")
     sign.add_argument("target", metavar="TARGET", type=Path, help="where to write it; FILE itself is possible")
     sign.add_argument(
-        "--key", metavar="FILE", type=Path, required=True, help="the key of the server that is to take it: export.key"
+        "--key", metavar="KEYFILE", type=Path, required=True, help="export.key of the server that is to take it"
     )
     sign.add_argument("--for-tenant", metavar="TENANT", help="bind it to this tenant; left out: as it is")
 
@@ -111,19 +127,21 @@ def _list(client: SessionClient, given: argparse.Namespace) -> None:
     if given.as_json:
         _print_json(found)
         return
-    table = Table("session", "model", "turns", "tokens", "version", "state", "persistence", "changed")
-    for view in found:
-        table.add_row(
-            view.session_id,
-            view.model,
-            str(view.num_turns),
-            str(view.num_tokens),
-            str(view.version),
-            _state(view),
-            view.persistence.when.value,
-            _moment(view.updated_at),
-        )
-    Console().print(table if found else "no open sessions")
+    if not found:
+        sys.stdout.write("no open sessions\n")
+        return
+    columns = {
+        "session": [view.session_id for view in found],
+        "model": [view.model for view in found],
+        "turns": [str(view.num_turns) for view in found],
+        "tokens": [str(view.num_tokens) for view in found],
+        "version": [str(view.version) for view in found],
+        "state": [_state(view) for view in found],
+        "persistence": [view.persistence.when.value for view in found],
+        "changed": [_moment(view.updated_at) for view in found],
+    }
+    console = output_console()
+    console.print(fitted_table(console, columns, ("model", "persistence", "version", "changed", "state", "tokens")))
 
 
 def _show(client: SessionClient, given: argparse.Namespace) -> None:
@@ -132,35 +150,39 @@ def _show(client: SessionClient, given: argparse.Namespace) -> None:
     if given.as_json:
         _print_json(shown)
         return
-    console, view = Console(), shown.session
+    console, view = output_console(), shown.session
     console.print(
         f"{view.session_id} · {view.model} · version {view.version} · {_state(view)} · {view.num_tokens} tokens in "
-        f"{view.num_turns} turns · since {_moment(view.created_at)}",
+        f"{view.num_turns} turn{'' if view.num_turns == 1 else 's'} · since {_moment(view.created_at)}",
         highlight=False,
     )
     if shown.turns:
-        console.print(_turns(shown.turns))
+        columns = _turns(shown.turns)
+        nothing = [source for source in _SOURCES if set(columns[source]) == {"0"}]
+        console.print(fitted_table(console, columns, (*nothing, "at", "ended", "seconds", "missed")))
     for turn in shown.turns:
         if turn.miss is not None:
             console.print(f"turn {turn.turn}: {turn.miss.rule} {turn.miss.explanation}", highlight=False)
 
 
-def _turns(turns: tuple[TurnSummary, ...]) -> Table:
-    """A line for each turn: its tokens, and where its prompt's tokens came from."""
-    sources = ("device", "host", "disk", "shared", "in_flight", "computed")
-    table = Table("turn", "in", "out", *sources, "missed", "seconds", "ended", "at")
-    for turn in turns:
-        usage = turn.usage
-        if usage is None:
-            known = ["?"] * (len(sources) + 2)
-        else:
-            seconds = usage.queue_s + usage.load_s + usage.prefill_s + usage.decode_s
-            counts = [getattr(usage.tokens_by_source, source) for source in sources]
-            known = [*(str(count) for count in counts), str(usage.missed.total), f"{seconds:.2f}"]
-        ended = "?" if turn.finish_reason is None else turn.finish_reason.value
-        at = "?" if turn.finished_at is None else _moment(turn.finished_at)
-        table.add_row(str(turn.turn), str(turn.input_tokens), str(turn.output_tokens), *known, ended, at)
-    return table
+def _turns(turns: tuple[TurnSummary, ...]) -> dict[str, list[str]]:
+    """The columns of a line for each turn: its tokens, and where its prompt's tokens came from."""
+    rows = [_turn(turn) for turn in turns]
+    return {heading: [row[heading] for row in rows] for heading in rows[0]}
+
+
+def _turn(turn: TurnSummary) -> dict[str, str]:
+    row = {"turn": str(turn.turn), "in": str(turn.input_tokens), "out": str(turn.output_tokens)}
+    usage = turn.usage
+    if usage is None:
+        row |= dict.fromkeys((*_SOURCES, "missed", "seconds"), "?")
+    else:
+        row |= {source: str(getattr(usage.tokens_by_source, source)) for source in _SOURCES}
+        row["missed"] = str(usage.missed.total)
+        row["seconds"] = f"{usage.queue_s + usage.load_s + usage.prefill_s + usage.decode_s:.2f}"
+    row["ended"] = "?" if turn.finish_reason is None else turn.finish_reason.value
+    row["at"] = "?" if turn.finished_at is None else _moment(turn.finished_at)
+    return row
 
 
 def _fork(client: SessionClient, given: argparse.Namespace) -> None:

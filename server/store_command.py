@@ -15,10 +15,12 @@ from ..sessions.copies.replace import ALL, Part
 from ..sessions.copies.restore import restore_newest
 from ..sessions.errors import StoreError
 from ..sessions.store.moves import require_ended
+from .folder_flags import folder_defaults, folder_flags
 
 
 def run_store(given: argparse.Namespace, data_dir: Path) -> int:
     """Run one of the commands on what is in ``data_dir`` and return the exit status. Raises StoreError."""
+    _require_something(data_dir)
     match given.action:
         case "check":
             _check(data_dir)
@@ -36,6 +38,15 @@ _LOST = {
     Part.SESSIONS: "sessions opened and turns taken since then are missing; KV on disk is found again by its content",
     Part.BATCHES: "files and batches made since then are missing; lines that ended since then are run again",
 }
+
+
+def _require_something(data_dir: Path) -> None:
+    """A wrong folder is not a damaged one."""
+    if not any((data_dir / part.database).exists() for part in ALL) and not DataCopies(data_dir).all():
+        raise StoreError(
+            f"there are neither sessions nor batches nor copies in {data_dir}",
+            remedy="name the server's data folder with --data-dir, or its TOML file with --config",
+        )
 
 
 def _check(data_dir: Path) -> None:
@@ -69,14 +80,18 @@ def _restore(data_dir: Path, wanted: Sequence[Part]) -> None:
 
 def store_parser() -> argparse.ArgumentParser:
     """The command line behind ``sessile store``."""
-    parser = argparse.ArgumentParser(prog="sessile store", description="Look after the sessions and the batches.")
-    parser.add_argument("--data-dir", metavar="PATH", help="the server's data folder")
-    parser.add_argument("--config", metavar="FILE", help="the server's TOML file")
+    description = "Look after the sessions and the batches."
+    parser = argparse.ArgumentParser(prog="sessile store", description=description, parents=[folder_flags()])
+    parser.set_defaults(**folder_defaults())
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    actions.add_parser("check", help="read all of both databases and check them; works beside a running server")
-    actions.add_parser("copy", help="make a copy now; works beside a running server, which makes one every 6 hours")
-    actions.add_parser("copies", help="list the copies, newest first")
-    restore = actions.add_parser("restore", help="put the newest sound copy in their place; the server must not run")
+
+    def add(name: str, text: str) -> argparse.ArgumentParser:
+        return actions.add_parser(name, help=text, description=f"{text}.", parents=[folder_flags()])
+
+    add("check", "read all of both databases and check them; works beside a running server")
+    add("copy", "make a copy now; works beside a running server, which makes one every 6 hours")
+    add("copies", "list the copies, newest first")
+    restore = add("restore", "put the newest sound copy in their place; the server must not run")
     restore.add_argument("--only", choices=[part.value for part in Part], help="leave the other one as it is")
     return parser
 

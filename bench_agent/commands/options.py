@@ -187,7 +187,7 @@ def add_load_flags(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--retries", type=whole(0), default=3, metavar="N", help="for a busy or unreachable server")
     group.add_argument("--free-length", action="store_true", help="let the model end its answers")
-    group.add_argument("--temperature", type=not_negative, default=0.0)
+    group.add_argument("--temperature", type=not_negative, default=0.0, help="of sampling (0)")
     group.add_argument("--no-tools", action="store_true", help="do not send the trace's tool definitions")
     group.add_argument("--warm-up", type=whole(0), default=2, metavar="N", help="turns before, not measured")
     group.add_argument("--no-calibrate", action="store_true", help="no cold prompts before (no hit rate by time)")

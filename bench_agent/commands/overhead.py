@@ -16,7 +16,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     """All flags of the command."""
     parser.add_argument("--wire", choices=("http", "grpc"), default="http", help="the protocol (http)")
     parser.add_argument("--sessions", type=int, default=64, metavar="N", help="sessions at a time")
-    parser.add_argument("--seconds", type=float, default=10.0, metavar="S")
+    parser.add_argument("--seconds", type=float, default=10.0, metavar="S", help="how long it measures (10)")
 
 
 def execute(given: argparse.Namespace) -> int:

@@ -41,7 +41,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--perplexity", type=Path, metavar="FILE", help="of this text")
     group.add_argument("--perplexity-tokens", type=whole(1), default=200, metavar="N", help="of its beginning")
     group.add_argument("--no-validity", action="store_true", help="do not ask for tool calls and JSON")
-    group.add_argument("--label", metavar="TEXT")
+    group.add_argument("--label", metavar="TEXT", help="the result's name in tables")
     group.add_argument("--out", type=Path, metavar="FOLDER", help="where quality.json goes")
     group.add_argument("--require-agreement", type=share, metavar="SHARE", help="exit with 4 below this share")
 

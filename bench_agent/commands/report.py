@@ -49,7 +49,8 @@ WORKLOAD = "agent-load"
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """All flags of the command."""
-    parser.add_argument("--out", type=Path, default=Path("docs/benchmarks"), metavar="FOLDER")
+    out = Path("docs/benchmarks")
+    parser.add_argument("--out", type=Path, default=out, metavar="FOLDER", help=f"where the report goes ({out})")
     parser.add_argument("--budget", type=positive, default=420.0, metavar="S", help="no step starts later (420)")
     parser.add_argument(
         "--sessions", type=_numbers, default=(1, 2, 4, 8), metavar="N1,N2,…", help="sessions at a time in the sweep"
@@ -58,7 +59,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeats", type=whole(1), default=4, metavar="N", help="of the runs that are compared")
     parser.add_argument("--serve-flags", type=words, default=(), metavar="FLAGS", help="flags of the server")
     parser.add_argument("--model", metavar="NAME", help="another model than the embedded one")
-    parser.add_argument("--quantisation", default="bf16", metavar="TEXT")
+    parser.add_argument("--quantisation", default="bf16", metavar="TEXT", help="for the record (bf16)")
     parser.add_argument(
         "--limits", default=EMBEDDED_MODEL, metavar="PARAMETERS,BYTES", help="of the model; none: leave out"
     )
@@ -67,9 +68,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--peer-python", metavar="PATH", help="the interpreter of the peer's environment")
     parser.add_argument("--peer-model", metavar="PATH", help="the peer's model")
-    parser.add_argument("--peer-flags", type=words, default=(), metavar="FLAGS")
-    parser.add_argument("--peer-quantisation", default="unknown", metavar="TEXT")
-    parser.add_argument("--git-revision", metavar="TEXT")
+    parser.add_argument("--peer-flags", type=words, default=(), metavar="FLAGS", help="flags of the peer, in one text")
+    parser.add_argument("--peer-quantisation", default="unknown", metavar="TEXT", help="for the record")
+    parser.add_argument("--git-revision", metavar="TEXT", help="for the record, outside of a checkout")
 
 
 def execute(given: argparse.Namespace) -> int:

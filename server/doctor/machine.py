@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import grpc
 import psutil
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from ...sessions.errors import ConfigError
 from ..config import ServerConfig
@@ -20,6 +22,7 @@ from .finding import Finding, Health
 _FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16")
 _FREE_DISK_BYTES = 2**30
 _GIB = 2**30
+_SERVICE = "sessile.v1.SessionService"
 
 
 def check_machine(config: ServerConfig) -> Iterator[Finding]:
@@ -114,7 +117,7 @@ def _port(host: str, port: int, kind: str) -> Finding:
         with closing(listen(host, port, kind)):
             return Finding(topic=topic, found=f"{host}:{port} is free")
     except ConfigError as error:
-        if kind == "http" and _is_sessile(host, port):
+        if _RUNS_THERE[kind](_shown(host), port):
             return Finding(
                 topic=topic,
                 found=f"a Sessile server runs on {host}:{port} already",
@@ -124,10 +127,26 @@ def _port(host: str, port: int, kind: str) -> Finding:
         return Finding(topic=topic, found=error.message, health=Health.BROKEN, remedy=error.remedy)
 
 
-def _is_sessile(host: str, port: int) -> bool:
-    shown = f"[{host}]" if ":" in host else host
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _is_sessile_over_http(host: str, port: int) -> bool:
     try:
-        with urllib.request.urlopen(f"http://{shown}:{port}/openapi.json", timeout=1) as response:
+        with urllib.request.urlopen(f"http://{host}:{port}/openapi.json", timeout=1) as response:
             return b'"title":"Sessile"' in response.read(4096)
     except (OSError, urllib.error.URLError, ValueError):
         return False
+
+
+def _is_sessile_over_grpc(host: str, port: int) -> bool:
+    request = health_pb2.HealthCheckRequest(service=_SERVICE)
+    with grpc.insecure_channel(f"{host}:{port}") as channel:
+        try:
+            health_pb2_grpc.HealthStub(channel).Check(request, timeout=1)
+        except grpc.RpcError:
+            return False
+    return True
+
+
+_RUNS_THERE = {"http": _is_sessile_over_http, "grpc": _is_sessile_over_grpc}

@@ -50,7 +50,7 @@ class GrpcConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         Meta(
             gt=0,
             le=30,
-            description="seconds between pings of a client, at least; one that goes on pinging faster is cut off, and"
-            " our own ping every 30",
+            description="seconds between pings of a client, at least; one that goes on pinging faster is cut off;"
+            " Sessile's own clients ping every 30 s",
         ),
     ] = 10.0

@@ -112,4 +112,5 @@ class SessionRecords:
 
 def not_found(session_id: str) -> SessionNotFound:
     """No such open session, or none of this tenant: the two are not told apart."""
-    return SessionNotFound(f"there is no open session {session_id!r}", field="session_id", remedy="open a session")
+    text = f"there is no open session {session_id!r}"
+    return SessionNotFound(text, field="session_id", remedy="list those that are open, or open one")

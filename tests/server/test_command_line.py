@@ -30,7 +30,7 @@ def without_breaks(text: str) -> str:
     return "".join(text.split())
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"models"}))
 def test_help_lists_every_setting_with_its_default(command, capsys, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "400")
     with pytest.raises(SystemExit) as caught:
@@ -42,6 +42,14 @@ def test_help_lists_every_setting_with_its_default(command, capsys, monkeypatch)
         assert without_breaks(setting.description) in without_breaks(shown)
     assert "(default: 8000)" in shown
     assert "(default: 1GiB)" in shown
+    assert "(default: )" not in shown
+
+
+def test_the_list_of_models_goes_by_folders_alone(capsys) -> None:
+    with pytest.raises(SystemExit):
+        parse_command_line(["models", "--help"])
+    shown = capsys.readouterr().out
+    assert "--cache-dir PATH" in shown and "--http-port INT" not in shown
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ def test_create_list_revoke(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     printed = capsys.readouterr()
     text = printed.out.strip()
     assert "acme" in printed.err and text not in printed.err
+    assert str(tmp_path) in printed.err  # a key in another server's folder opens nothing
 
     assert run(tmp_path, "list", "--json") == 0
     (listed,) = json.loads(capsys.readouterr().out)
@@ -55,7 +56,16 @@ def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str], argumen
 
 def test_an_empty_list_says_what_that_means(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path, "list") == 0
-    assert "anybody on this machine" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "anybody on this machine" in out and str(tmp_path) in out
+
+
+def test_the_folder_may_stand_before_the_action_and_behind_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for line in (["--data-dir", str(tmp_path), "create"], ["create", "--data-dir", str(tmp_path)]):
+        assert app.main(["keys", *line]) == 0
+    assert len(KeyFile(tmp_path).read()) == 2
 
 
 def test_many_at_once_lose_none(tmp_path: Path) -> None:

@@ -70,6 +70,41 @@ async def test_list_show_fork_close(front: Any, command: Command) -> None:
     assert len(await command.json("list")) == 1
 
 
+async def test_on_a_narrow_terminal_an_id_is_whole_and_sources_still_sum(
+    front: Any, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with front.client() as client:
+        session = await client.open()
+        usage = (await session.generate(messages="hi", sampling=GREEDY).wait()).usage
+    monkeypatch.setenv("COLUMNS", "80")
+    _, table, _ = await command.run("list")
+    assert session.session_id in table and "…" not in table
+    assert max(map(len, table.splitlines())) <= 80
+    _, table, _ = await command.run("show", session.session_id)
+    heading, _, row = (line for line in table.splitlines() if line.startswith(("┃", "┡", "│")))
+    cells = [[cell.strip() for cell in line[1:-1].split(line[0])] for line in (heading, row)]
+    shown = dict(zip(*cells, strict=True))
+    assert sum(int(shown.get(source, 0)) for source in usage.tokens_by_source.__struct_fields__) == usage.prompt_tokens
+
+
+async def test_a_pipe_gets_the_whole_table(front: Any, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with front.client() as client:
+        session = await client.open()
+    monkeypatch.delenv("COLUMNS")
+    _, table, _ = await command.run("list")
+    (row,) = (line for line in table.splitlines() if session.session_id in line)
+    assert len(row.strip("│").split("│")) == 8
+
+
+async def test_flags_stand_before_the_action_or_behind_it(front: Any, command: Command) -> None:
+    async with front.client(tenant="b") as client:
+        session = await client.open()
+    status, out, _ = await command.run("list", "--json", "--tenant", "b")
+    assert (status, [view["session_id"] for view in json.loads(out)]) == (0, [session.session_id])
+    status, out, _ = await command.run("list", "--json")
+    assert json.loads(out) == []
+
+
 async def test_export_import_sign(front: Any, command: Command, tmp_path: Path) -> None:
     async with front.client() as client:
         session = await client.open()

@@ -156,7 +156,7 @@ async def test_errors_arrive_with_their_types(front: Any) -> None:
         session = await client.open()
         with pytest.raises(SessionNotFound) as not_found:
             await client.session("ses_none")
-        assert not_found.value.remedy == "open a session"
+        assert not_found.value.remedy == "list those that are open, or open one"
         async with front.client("other") as stranger:
             with pytest.raises(SessionNotFound):
                 await stranger.session(session.session_id)

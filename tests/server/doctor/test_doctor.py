@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from contextlib import closing
 
@@ -73,6 +74,13 @@ def test_each_fault_is_found_with_its_remedy(flags, tmp_path) -> None:
         assert found[topic].health is Health.BROKEN, topic
         assert words in (found[topic].remedy or "")
     assert found["threads"].health is Health.WARNING
+
+
+async def test_ports_of_a_running_sessile_are_no_fault(flags, front) -> None:
+    host, _, port = front.target.rpartition(":")
+    found = topics(await asyncio.to_thread(examine, load_config(flags | {"host": host, "grpc_port": port}, {})))
+    assert found["grpc port"].health is Health.WARNING
+    assert "a Sessile server runs on" in found["grpc port"].found
 
 
 def test_a_missing_package_leaves_its_checks_out(flags, monkeypatch) -> None:
