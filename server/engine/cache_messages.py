@@ -118,7 +118,8 @@ class PersistOutcome(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class SuspendOutcome(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """As ``PersistOutcome``; ``device_blocks_given_back`` were the path's alone."""
+    """``tokens_by_tier``: how many leading tokens of the path each tier has now, by its name; the ``device`` those that
+    others use, too. ``device_blocks_given_back`` were the path's alone."""
 
     tokens_by_tier: dict[str, int]
     device_blocks_given_back: int

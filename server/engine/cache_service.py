@@ -185,16 +185,17 @@ class CacheService:
     def _written(self, path: PersistPath | SuspendPath, cached: CachedPath, result: object) -> CacheResponse | None:
         self._cache.let_go(cached)
         self._scheduler.note_room()
-        given_up = 0
+        given_up, key = 0, pack_tokens(path.token_ids)
         if result is None:
             return None
         if isinstance(path, SuspendPath):
-            given_up = self._cache.give_up(path.owner, path.cache_salt, pack_tokens(path.token_ids))
-        tokens = self._lookup.tokens_below(path.cache_salt, pack_tokens(path.token_ids))
+            given_up = self._cache.give_up(path.owner, path.cache_salt, key)
+        tokens = self._lookup.tokens_below(path.cache_salt, key)
         for tier, count in tokens.items():
             self._events.note(CacheEventKind.PERSISTED, Tier(tier), count, [path.owner])
         if isinstance(path, PersistPath):
             return PersistOutcome(tokens_by_tier=tokens)
+        tokens = {Tier.DEVICE.value: self._lookup.tokens_on_device(path.cache_salt, key), **tokens}
         return SuspendOutcome(tokens_by_tier=tokens, device_blocks_given_back=given_up)
 
 

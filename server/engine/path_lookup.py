@@ -15,6 +15,11 @@ class PathLookup:
         self._cache = cache
         self._transfer = transfer
 
+    def tokens_on_device(self, salt: str, key: bytes) -> int:
+        """How many leading tokens of a path the device has, whoever uses them."""
+        match = self._cache.match(salt, key)
+        return len(match.blocks) * self._cache.block_size + match.partial_tokens
+
     def tokens_below(self, salt: str, key: bytes) -> dict[str, int]:
         """How many leading tokens of a path each local tier below the device has, by its name."""
         if self._transfer is None:

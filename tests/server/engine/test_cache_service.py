@@ -242,7 +242,7 @@ def test_a_suspended_session_gives_its_blocks_back_and_comes_back_warm(engines: 
     used = engine.core.stats().cached_blocks
     outcome = engine.ask(SuspendPath(owner="one", token_ids=engine.paths["one"]))
     assert outcome.device_blocks_given_back == used == 13
-    assert outcome.tokens_by_tier == {"host": 202, "disk": 202}
+    assert outcome.tokens_by_tier == {"device": 0, "host": 202, "disk": 202}
     assert engine.core.stats().cached_blocks == 0
 
     estimate = engine.ask(ResumePath(owner="one", token_ids=engine.paths["one"]))
@@ -342,6 +342,7 @@ def test_a_path_that_others_use_is_not_given_back(engines: list[Engine], tmp_pat
     engine.turn("fork", prompt(50, 3))
     outcome = engine.ask(SuspendPath(owner="one", token_ids=engine.paths["one"]))
     assert outcome.device_blocks_given_back == 2
+    assert outcome.tokens_by_tier["device"] == 90, "what the fork uses is on the device as before"
     assert engine.cached("fork") == len(engine.paths["fork"]) - 1
 
 
