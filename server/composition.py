@@ -140,7 +140,8 @@ def _announce(config: ServerConfig, running: _Running, listener: socket.socket, 
         info.context_length,
     )
     shown = f"[{host}]" if ":" in host else host
-    logger.info("HTTP on http://%s:%d, gRPC on %s:%d", shown, listener.getsockname()[1], shown, running.front.grpc_port)
+    address = f"http{'' if config.tls.cert is None else 's'}://{shown}:{listener.getsockname()[1]}"
+    logger.info("HTTP on %s (dashboard; APIs on /v1), gRPC on %s:%d", address, shown, running.front.grpc_port)
 
 
 async def _drain(running: _Running, lifecycle: Lifecycle, timeout_s: float) -> None:
