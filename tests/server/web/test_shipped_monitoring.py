@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -51,12 +52,66 @@ def test_it_asks_for_what_is_there(expression: str) -> None:
     assert used <= labels
 
 
-def test_promtool_loads_the_rules() -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None:
+@pytest.fixture
+def promtool() -> Callable[..., None]:
+    """Runs promtool, which has to be content."""
+    found = shutil.which("promtool")
+    if found is None:
         pytest.skip("promtool (Debian's package prometheus) is not installed")
-    checked = subprocess.run([promtool, "check", "rules", str(ALERTS)], capture_output=True, text=True, check=False)
-    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+    def run(*arguments: str) -> None:
+        checked = subprocess.run([found, *arguments], capture_output=True, text=True, check=False)
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+
+    return run
+
+
+def test_promtool_loads_the_rules(promtool: Callable[..., None]) -> None:
+    promtool("check", "rules", str(ALERTS))
+
+
+def test_promtool_loads_what_the_dashboard_asks(promtool: Callable[..., None], tmp_path: Path) -> None:
+    dashboard = json.loads((DOCS / "grafana" / "sessile.json").read_text())
+    asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    asked = [query.replace("$__rate_interval", "1m").replace("$instance", ".*") for query in asked]
+    rules = [{"record": f"asked:{number}", "expr": query} for number, query in enumerate(asked)]
+    (tmp_path / "asked.yml").write_text(yaml.safe_dump({"groups": [{"name": "asked", "rules": rules}]}))
+    promtool("check", "rules", str(tmp_path / "asked.yml"))
+
+
+@pytest.mark.parametrize(
+    ("alert", "series", "values", "fires_at"),
+    [
+        ("SessileBatchesStandStill", "sessile_batches_stalled", "0x5 1x20", "11m"),
+        ("SessileBatchesExpire", 'sessile_batches_ended_total{status="expired"}', "0x5 1x20", "7m"),
+        ("SessileConnectionsRefused", "sessile_http_connections_refused_total", "0x5 1+3x20", "12m"),
+    ],
+)
+def test_an_alert_fires_when_it_should(
+    promtool: Callable[..., None], tmp_path: Path, alert: str, series: str, values: str, fires_at: str
+) -> None:
+    (tmp_path / "alerts.yml").write_text(ALERTS.read_text())
+    (rule,) = (
+        rule
+        for group in yaml.safe_load(ALERTS.read_text())["groups"]
+        for rule in group["rules"]
+        if rule["alert"] == alert
+    )
+    labels = {**rule["labels"], **dict(re.findall(r'(\w+)="(\w+)"', series))}
+    annotations = {name: text.replace("{{ $value }}", "1") for name, text in rule["annotations"].items()}
+    expected = {"exp_labels": labels, "exp_annotations": annotations}
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": series, "values": values}],
+        "alert_rule_test": [
+            {"eval_time": "4m", "alertname": alert, "exp_alerts": []},
+            {"eval_time": fires_at, "alertname": alert, "exp_alerts": [expected]},
+        ],
+    }
+    (tmp_path / "test.yml").write_text(
+        yaml.safe_dump({"rule_files": ["alerts.yml"], "evaluation_interval": "1m", "tests": [test]})
+    )
+    promtool("test", "rules", str(tmp_path / "test.yml"))
 
 
 def test_panels_do_not_overlap() -> None:
