@@ -19,6 +19,7 @@ from .profiles import PROFILES, CacheProfile, profile_of
 from .prompt import Prompt, TokenCounter, token_ids
 from .rendering import ChatTemplate
 from .request import ApiShape, Request
+from .reuse import estimated_reuse
 from .rules import markers
 from .rules.base import Verdict
 from .rules.compaction import is_compaction
@@ -112,7 +113,8 @@ class TraceLinter:
         elif side is None:
             self._fleet(prompt, profile, match)
         if self.repair:
-            self.repair.note(prompt, parent.prompt if parent else None, self._judged, match.cached_chars)
+            previous = parent.prompt if parent else None
+            self.repair.note(prompt, previous, self._judged, match.cached_chars, profile)
         entry = self._index.add(prompt, parent)
         self._count(prompt, profile, match, parent)
         self._writes.note(entry, match, parent, profile)
@@ -307,11 +309,7 @@ class TraceLinter:
         summary, usage = self.summary, prompt.request.usage
         summary.requests += 1
         summary.prompt_tokens += prompt.tokens
-        reused = (
-            min(prompt.estimated_tokens, profile.usable(prompt.measure(0, match.cached_chars)))
-            if not profile.explicit
-            else 0
-        )
+        reused = 0 if profile.explicit else estimated_reuse(prompt, match.cached_chars, profile)
         if usage and usage.cached_tokens is not None:
             summary.measured_prompt_tokens += usage.prompt_tokens
             summary.measured_cached_tokens += usage.cached_tokens

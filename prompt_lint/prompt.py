@@ -183,6 +183,12 @@ class Prompt:
         self.units: list[Unit] = list(_units(request))
         self.total_chars: int = sum(unit.size for unit in self.units)
 
+    def of_body(self, body: Json) -> Prompt:
+        """The prompt of the same request with another body, and without what an answer said of its usage."""
+        of = self.request
+        request = Request(body, of.shape, of.index, session=of.session, provider=of.provider)
+        return Prompt(request, self._counter)
+
     @cached_property
     def marked(self) -> bool:
         """True when the body asks for caching by itself (top-level automatic caching) or by markers."""

@@ -60,6 +60,9 @@ _ALLOWED: dict[Sink, frozenset[Kind]] = {
 }
 
 
+_PLURAL = frozenset({Kind.COMPLETION, Kind.MEMORY})
+
+
 def judge_mark(mark: Mark, value: Value, sink: Sink) -> CodeHit | None:
     """A hit when this origin matters in this part of a prompt."""
     kind = mark.kind
@@ -75,7 +78,13 @@ def judge_mark(mark: Mark, value: Value, sink: Sink) -> CodeHit | None:
     if not allowed:
         return None
     rule, severity = ("PL201", Severity.ERROR) if sink is Sink.TOOL_LIST and kind is Kind.SAMPLED else _RULES[kind]
-    return CodeHit(rule, severity, f"{kind.value} reaches {sink.value}", mark.site, mark.origin)
+    return CodeHit(rule, severity, _says(kind, sink), mark.site, mark.origin)
+
+
+def _says(kind: Kind, sink: Sink) -> str:
+    if kind is Kind.WINDOW:
+        return f"only {kind.value} are sent"
+    return f"{kind.value} {'reach' if kind in _PLURAL else 'reaches'} {sink.value}"
 
 
 def _cache_key(mark: Mark) -> CodeHit | None:

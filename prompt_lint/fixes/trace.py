@@ -9,8 +9,10 @@ from typing import Any
 from ..divergence import first_divergence
 from ..lineage import LineageIndex
 from ..pairs import Judgement
-from ..prompt import CHARS_PER_TOKEN, Prompt, Section
-from ..request import ApiShape, Json, Request
+from ..profiles import CacheProfile
+from ..prompt import Prompt, Section
+from ..request import ApiShape, Json
+from ..reuse import estimated_reuse
 from ..rules.catalogue import CATALOGUE
 from ..text_change import TextChange
 
@@ -20,7 +22,7 @@ _BY_UNIT = {"PL202", "PL206", "PL207", "PL208", "PL209", "PL210"}
 
 @dataclass
 class Repair:
-    """Re-simulates a trace with each repairable break undone. Tokens are estimated from characters."""
+    """Re-simulates a trace with each repairable break undone. Tokens are estimated as in the summary of the trace."""
 
     prompt_tokens: int = 0
     reused_before: int = 0
@@ -39,16 +41,23 @@ class Repair:
         """Simulated hit rate with the repairs."""
         return self.reused_after / self.prompt_tokens if self.prompt_tokens else 0.0
 
-    def note(self, prompt: Prompt, previous: Prompt | None, judged: Judgement | None, cached_chars: int) -> None:
+    def note(
+        self,
+        prompt: Prompt,
+        previous: Prompt | None,
+        judged: Judgement | None,
+        cached_chars: int,
+        profile: CacheProfile,
+    ) -> None:
         """Take one request in, repaired where its break can be."""
         twin = prompt
         if previous is not None and judged is not None:
             twin = self._repaired(prompt, self._twins.get(previous.request.index, previous), judged)
         self._twins[prompt.request.index] = twin
         match = self._index.find(twin)
-        self.prompt_tokens += prompt.estimated_tokens
-        self.reused_before += min(prompt.total_chars, cached_chars) // CHARS_PER_TOKEN
-        self.reused_after += min(twin.total_chars, match.cached_chars) // CHARS_PER_TOKEN
+        self.prompt_tokens += prompt.tokens
+        self.reused_before += estimated_reuse(prompt, cached_chars, profile)
+        self.reused_after += estimated_reuse(twin, match.cached_chars, profile)
         self._index.add(twin, match.parent)
         if len(self._twins) > 512:
             self._twins.pop(next(iter(self._twins)))
@@ -59,11 +68,11 @@ class Repair:
             return prompt
         body = copy.deepcopy(prompt.request.body)
         for _ in range(_MOST_ROUNDS):
-            current = Prompt(_request(prompt.request, body))
+            current = prompt.of_body(body)
             if not self._undo(previous, current, body, rule):
                 break
             self.repaired[rule] = self.repaired.get(rule, 0) + 1
-        return Prompt(_request(prompt.request, body))
+        return prompt.of_body(body)
 
     def _undo(self, previous: Prompt, current: Prompt, body: Json, rule: str) -> bool:
         place = first_divergence(previous, current)
@@ -84,10 +93,6 @@ class Repair:
         before, after = change.hunk
         text = place.now.text[: after.start] + before.text + place.now.text[after.end :]
         return _put(body, place.path, text)
-
-
-def _request(request: Request, body: Json) -> Request:
-    return Request(body, request.shape, request.index, session=request.session, provider=request.provider)
 
 
 def _same_tool_order(previous: Prompt, body: Json) -> bool:

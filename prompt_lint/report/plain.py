@@ -102,7 +102,7 @@ def summary_line(name: str, summary: TraceSummary) -> str:
     """What a trace held."""
     rate = summary.reused_tokens / summary.prompt_tokens if summary.prompt_tokens else 0.0
     text = (
-        f"{printable(name)}: {summary.requests} requests in {summary.lineages} lineages, "
+        f"{printable(name)}: {_counted(summary.requests, 'request')} in {_counted(summary.lineages, 'lineage')}, "
         f"{summary.prompt_tokens:,} prompt tokens, "
         f"{rate:.1%} reused, {summary.lost_tokens:,} lost to findings"
     )
@@ -110,6 +110,10 @@ def summary_line(name: str, summary: TraceSummary) -> str:
         measured = summary.measured_cached_tokens / summary.measured_prompt_tokens
         text += f" (measured: {measured:.1%} of {summary.measured_prompt_tokens:,})"
     return text
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def verdict_line(report: Report) -> str:
@@ -134,10 +138,10 @@ def statistics(report: Report) -> str:
     names = {f.rule: f.name for f in report.findings}
     for finding in report.findings:
         lost[finding.rule] += finding.cost.tokens
-    lines = [
-        f"{counts[rule]:>6}  {rule}  {names[rule]:<30} {lost[rule]:>10,} lost tokens"
-        for rule in sorted(counts, key=lambda r: -counts[r])
-    ]
+    lines = []
+    for rule in sorted(counts, key=lambda r: -counts[r]):
+        tokens = f"{lost[rule]:>10,} lost tokens" if lost[rule] else ""  # of code nobody knows
+        lines.append(f"{counts[rule]:>6}  {rule}  {names[rule]:<30} {tokens}".rstrip())
     return "\n".join(lines) + ("\n" if lines else "")
 
 
