@@ -18,7 +18,6 @@ from ..sessions.errors import ConfigError, SessileError
 from .command_line import CommandLine, parse_command_line
 from .config import LogConfig, ResolvedConfig, hand_down, load_config
 from .engine.engine_config import Device
-from .log_lines import log_to_stderr
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -123,7 +122,9 @@ def _serve(resolved: ResolvedConfig) -> int:
 
 
 def _log_to_stderr(config: LogConfig) -> None:
-    log_to_stderr(config.level)
+    logging.basicConfig(
+        level=config.level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S"
+    )
     for noisy in ("uvicorn.error", "httpx", "asyncio"):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLogger().level))
 

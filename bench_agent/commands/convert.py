@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rich.console import Console
-
 from ..errors import BenchError
+from ..report.terminal import terminal
 from ..traces.formats import FORMATS, format_named, read_workload
+from ..traces.losses import losses
 from ..traces.source import BadLines
 from .options import add_format_flags
 
@@ -24,16 +24,24 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Raises BenchError."""
+    if given.result.exists() and given.source.exists() and given.result.samefile(given.source):
+        raise BenchError(f"{given.result} is the trace itself", field="result", remedy="name another file to write")
     workload = read_workload(given.source, BadLines(skip=given.skip_bad), given.format)
     target = format_named(given.to)
     if target.write is None:
         raise BenchError(f"{target.name} is only read")
-    target.write(workload, given.result)
-    console = Console()
+    try:
+        target.write(workload, given.result)
+    except OSError as error:
+        raise BenchError(
+            f"{given.result} cannot be written: {error.strerror or error}", field="result", remedy="name another file"
+        ) from None
+    console = terminal()
     console.print(
         f"{workload.format} to {target.name}: {len(workload.sessions)} sessions, {workload.num_turns} turns, "
-        f"{given.result}"
+        f"{given.result}",
+        soft_wrap=True,
     )
-    for note in workload.notes:
-        console.print(f"note: {note}", style="dim")
+    for note in (*workload.notes, *losses(workload, target.keeps)):
+        console.print(f"note: {note}", style="dim", soft_wrap=True)
     return 0

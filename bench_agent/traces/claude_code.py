@@ -1,12 +1,15 @@
 """Claude Code's session files: a tree of lines by ``uuid`` and ``parentUuid``, sub-agents as side chains.
 
-One call of the API may be several lines with one ``message.id``. Two calls below one line are a fork, as when the user
-goes back. After a compaction the conversation starts anew from its summary. The files hold neither the system prompt
-nor the tools: their size is what the first call's usage counts beyond the messages.
+One call of the API may be several lines with one ``message.id``; the results of its parallel tools may hang on
+different ones of them. Two calls below one line are a fork, as when the user goes back. After a compaction the
+conversation starts anew from its summary. Lines that were not sent to the model (the program's own, failed calls) only
+link others. The files hold neither the system prompt nor the tools: their size is what the first call's usage counts
+beyond the messages.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +17,23 @@ import msgspec
 
 from ..workload.plan import Message, MessagesPrompt, SessionPlan, Turn
 from ..workload.text import estimated_tokens
-from .messages import answer_tokens, message_of
-from .source import BadLines, Unusable, files_of, json_lines, seconds_of
+from .lineage import since_the_first
+from .messages import answer_tokens, joined_answers, messages_of
+from .rows import objects
+from .source import BadLines, Place, Unusable, files_of, name_of, seconds_of, tokens_of
+
+_INPUT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 
 class _Line(msgspec.Struct, frozen=True):
-    """One message line. ``call`` is the id of the API's message, for the assistant's lines."""
+    """One line. ``call`` is the id of the API's message, for the assistant's lines; no messages: it only links."""
 
+    place: Place
     uuid: str
     parent: str | None
-    message: Message
+    messages: tuple[Message, ...]
     side: bool
+    agent: str | None
     stamp: float | None
     call: str | None
     input_tokens: int
@@ -32,120 +41,192 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 def sniff(first: object) -> bool:
-    """Whether a first object is of this format."""
-    return isinstance(first, dict) and "sessionId" in first and ("uuid" in first or "leafUuid" in first)
+    """Whether a first value is of this format."""
+    return isinstance(first, dict) and (("sessionId" in first and "uuid" in first) or "leafUuid" in first)
 
 
 def read(path: Path, bad: BadLines) -> list[SessionPlan]:
     """One session for each session id, its sub-agents' files included."""
-    sessions: dict[str, list[_Line]] = {}
+    sessions: dict[str, dict[str, _Line]] = {}
     for file in files_of(path, (".jsonl",)):
-        for number, row in json_lines(file, bad):
-            if row.get("type") not in ("user", "assistant") or row.get("isMeta"):
-                continue
-            with bad.leaving_out(file, number):
-                sessions.setdefault(str(row.get("sessionId", file.stem)), []).append(_line(row))
-    return [_SessionReader(lines).session(name) for name, lines in sessions.items()]
+        stamp: float | None = None
+        for place, row in objects(file, bad):
+            with bad.leaving_out(place):
+                line = _line(place, row, stamp, bad.remarks)
+                if line is not None:
+                    name = name_of(row, ("sessionId",), file.stem)
+                    sessions.setdefault(name, {}).setdefault(line.uuid, line)
+                    stamp = line.stamp
+    return since_the_first(_session(name, list(lines.values()), bad) for name, lines in sessions.items())
 
 
-def _line(row: dict[str, Any]) -> _Line:
-    body = row.get("message")
-    if not isinstance(row.get("uuid"), str) or not isinstance(body, dict):
+def _session(name: str, lines: list[_Line], bad: BadLines) -> tuple[SessionPlan, float | None]:
+    """A session, and when it began."""
+    stamps = [line.stamp for line in lines if line.stamp is not None]
+    return _SessionReader(_rooted(lines, bad)).session(name), min(stamps, default=None)
+
+
+def _line(place: Place, row: dict[str, Any], before: float | None, remarks: Counter[str]) -> _Line | None:
+    """A line of the tree; None for one outside of it. ``before``: the time of the line before, for one without."""
+    kind = row.get("type")
+    body: Any = row.get("message")
+    said = kind in ("user", "assistant")
+    if said and (not isinstance(row.get("uuid"), str) or not isinstance(body, dict)):
         raise Unusable("a message line without uuid or message")
-    usage = body.get("usage") or {}
-    parts = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    if not isinstance(row.get("uuid"), str):
+        return None
+    sent = said and not row.get("isApiErrorMessage") and body.get("model") != "<synthetic>"
+    if kind == "attachment":
+        remarks["attachments of Claude Code's"] += 1
+    body = body if sent else {}
+    usage: dict[str, Any] = body["usage"] if isinstance(body.get("usage"), dict) else {}
+    anew = row.get("subtype") == "compact_boundary" or bool(row.get("isCompactSummary"))
+    parent = row.get("parentUuid")
+    stamp = seconds_of(row.get("timestamp"))
     return _Line(
+        place=place,
         uuid=row["uuid"],
-        parent=row.get("parentUuid"),
-        message=message_of(body),
+        parent=parent if isinstance(parent, str) and not anew else None,
+        messages=messages_of({"role": kind} | body, remarks) if sent else (),
         side=bool(row.get("isSidechain")),
-        stamp=seconds_of(row.get("timestamp")),
-        call=str(body.get("id") or row["uuid"]) if body.get("role") == "assistant" else None,
-        input_tokens=sum(int(usage.get(part) or 0) for part in parts),
-        output_tokens=int(usage.get("output_tokens") or 0),
+        agent=str(row["agentId"]) if row.get("agentId") else None,
+        stamp=before if stamp is None else stamp,
+        call=str(body.get("id") or row["uuid"]) if sent and kind == "assistant" else None,
+        input_tokens=sum(tokens_of(usage, part) or 0 for part in _INPUT_COUNTS),
+        output_tokens=tokens_of(usage, "output_tokens") or 0,
     )
 
 
+def _rooted(lines: list[_Line], bad: BadLines) -> list[_Line]:
+    """The lines by their times, parents first; one whose parents lead in a circle is a bad line."""
+    by_name = {line.uuid: line for line in lines}
+    order: dict[str, tuple[float, int]] = {}  # when it can have been written at the earliest, and its depth
+    circles: set[str] = set()
+    for line in lines:
+        chain: dict[str, None] = {}
+        at: str | None = line.uuid
+        while at is not None and at in by_name and at not in order and at not in chain:
+            chain[at] = None
+            at = by_name[at].parent
+        if at is not None and at in chain:
+            circles.add(at)
+            bad.found(by_name[at].place, "its parents lead back to it (parentUuid)")
+        for name in reversed(chain):
+            time, depth = order.get(by_name[name].parent or "", (0.0, 0))
+            order[name] = max(time, by_name[name].stamp or 0.0), depth + 1
+    return sorted((line for line in lines if line.uuid not in circles), key=lambda line: order[line.uuid])
+
+
 class _SessionReader:
-    """Makes turns of the lines of one session, in the order of the file."""
+    """Makes turns of the lines of one session."""
 
     def __init__(self, lines: list[_Line]) -> None:
-        self._lines = {line.uuid: line for line in sorted(lines, key=lambda line: line.stamp or 0.0)}
+        self._lines = {line.uuid: line for line in lines}
+        self._calls: dict[str, list[_Line]] = {}
+        self._below: dict[str, list[_Line]] = {}
+        for line in lines:
+            if line.call is not None:
+                self._calls.setdefault(line.call, []).append(line)
+            if line.parent is not None:
+                self._below.setdefault(line.parent, []).append(line)
+        self._roots: dict[str, str] = {}
         self._turn_of_call: dict[str, int] = {}
         self._turns: list[Turn] = []
         self._ended: list[float | None] = []
         self._last_main: int | None = None
-        self._last_of_side: dict[str, int] = {}  # root of a side chain -> its last turn, while nobody waited for it
+        self._last_of_side: dict[str, int] = {}  # a side chain -> its last turn, while nobody waited for it
 
     def session(self, name: str) -> SessionPlan:
+        """What the calls were, in the order of their first lines."""
         missing = 0
-        for line in self._lines.values():
-            if line.call is None:
-                continue
-            if line.call in self._turn_of_call:
-                self._extend(self._turn_of_call[line.call], line)
-                continue
-            self._add(line)
-            if len(self._turns) == 1 and line.input_tokens:
-                messages = self._turns[0].prompt.messages  # type: ignore[union-attr]
-                missing = max(0, line.input_tokens - sum(estimated_tokens(message.content) for message in messages))
+        for call, lines in self._calls.items():
+            self._add(call, lines)
+            counted = max(line.input_tokens for line in lines)
+            if len(self._turns) == 1 and counted:
+                known = self._turns[0].prompt.messages  # type: ignore[union-attr]
+                missing = max(0, counted - sum(estimated_tokens(message.content) for message in known))
         return SessionPlan(session_id=name, turns=tuple(self._turns), unrecorded_tokens=missing)
 
-    def _add(self, line: _Line) -> None:
-        messages, continues, root, asked = self._context(line)
-        after = self._awaited(line, root, continues)
+    def _add(self, call: str, lines: list[_Line]) -> None:
+        first = lines[0]
+        messages, continues, asked = self._context(first)
+        after = self._awaited(first, continues)
         ends = [end for turn in after if (end := self._ended[turn]) is not None]
         gap = max(0.0, asked - max(ends)) if asked is not None and ends else 0.0
-        assert line.call is not None
-        self._turn_of_call[line.call] = len(self._turns)
+        recorded = Message("assistant")
+        for line in lines:
+            for message in line.messages:
+                recorded = joined_answers(recorded, message)
+        chain = self._chain_of(first)
+        self._turn_of_call[call] = len(self._turns)
         self._turns.append(
             Turn(
                 prompt=MessagesPrompt(messages),
                 continues=continues,
                 after=after,
                 gap_s=round(gap, 6),
-                output_tokens=line.output_tokens or answer_tokens(line.message),
-                recorded=line.message,
-                agent=f"sub-{root[:8]}" if line.side else "main",
+                output_tokens=max(line.output_tokens for line in lines) or answer_tokens(recorded),
+                recorded=recorded,
+                agent=f"sub-{(first.agent or chain)[:8]}" if first.side else "main",
             )
         )
-        self._ended.append(line.stamp)
-        if line.side:
-            self._last_of_side[root] = len(self._turns) - 1
+        self._ended.append(lines[-1].stamp)
+        if first.side:
+            self._last_of_side[chain] = len(self._turns) - 1
         else:
             self._last_main = len(self._turns) - 1
             self._last_of_side.clear()
 
-    def _extend(self, turn: int, line: _Line) -> None:
-        before = self._turns[turn].recorded or Message("assistant")
-        text = "\n".join(piece for piece in (before.content, line.message.content) if piece)
-        recorded = Message("assistant", text, before.tool_calls + line.message.tool_calls)
-        output = line.output_tokens or answer_tokens(recorded)
-        self._turns[turn] = msgspec.structs.replace(self._turns[turn], recorded=recorded, output_tokens=output)
-        self._ended[turn] = line.stamp
-
-    def _context(self, line: _Line) -> tuple[tuple[Message, ...], int | None, str, float | None]:
-        """New messages, the turn continued, the root of the chain, and when the last of the messages was written."""
-        messages: list[Message] = []
+    def _context(self, line: _Line) -> tuple[tuple[Message, ...], int | None, float | None]:
+        """New messages, the turn continued, and when the last of the messages was written."""
+        found: list[_Line] = []
         asked: float | None = None
+        at = self._parent(line)
+        while at is not None and (at.call is None or at.call == line.call):
+            if at.call is None and at.messages:
+                found.append(at)
+                asked = at.stamp if asked is None else asked
+            at = self._parent(at)
+        messages = [message for above in reversed(found) for message in above.messages]
+        continues = None if at is None or at.call is None else self._turn_of_call.get(at.call)
+        if at is not None and at.call is not None and continues is not None:
+            messages = self._with_all_results(at.call, continues, messages)
+        return tuple(messages), continues, asked
+
+    def _with_all_results(self, call: str, turn: int, messages: list[Message]) -> list[Message]:
+        """The results of all tools of a call, in its order: those of parallel ones hang on lines beside the chain."""
+        answer = self._turns[turn].recorded
+        order = [one.id for one in answer.tool_calls] if answer is not None else []
+        results = {message.tool_call_id: message for message in messages if message.tool_call_id in order}
+        if not results:
+            return messages
+        for line in self._calls[call]:
+            for below in self._below.get(line.uuid, ()):
+                for message in below.messages if below.call is None else ():
+                    if message.tool_call_id in order:
+                        results.setdefault(message.tool_call_id, message)
+        others = [message for message in messages if message.tool_call_id not in results]
+        return [*(results[one] for one in order if one in results), *others]
+
+    def _parent(self, line: _Line) -> _Line | None:
+        """The line above, within the chain of the main agent or of one sub-agent."""
+        above = None if line.parent is None else self._lines.get(line.parent)
+        return above if above is not None and above.side == line.side else None
+
+    def _chain_of(self, line: _Line) -> str:
+        """The agent's id, else the first line above all."""
+        if line.agent is not None:
+            return line.agent
+        passed: list[str] = []
         at = line
-        while at.parent is not None and at.parent in self._lines:
-            at = self._lines[at.parent]
-            if at.call is not None:
-                if at.call == line.call:
-                    continue
-                root = self._root(at)
-                return tuple(reversed(messages)), self._turn_of_call.get(at.call), root, asked
-            messages.append(at.message)
-            asked = at.stamp if asked is None else asked
-        return tuple(reversed(messages)), None, at.uuid, asked
+        while at.uuid not in self._roots and (above := self._parent(at)) is not None:
+            passed.append(at.uuid)
+            at = above
+        root = self._roots.get(at.uuid, at.uuid)
+        self._roots.update(dict.fromkeys(passed, root))
+        return root
 
-    def _root(self, line: _Line) -> str:
-        while line.parent is not None and line.parent in self._lines:
-            line = self._lines[line.parent]
-        return line.uuid
-
-    def _awaited(self, line: _Line, root: str, continues: int | None) -> tuple[int, ...]:
+    def _awaited(self, line: _Line, continues: int | None) -> tuple[int, ...]:
         waits: set[int] = set() if continues is None else {continues}
         if line.side:
             if continues is None and self._last_main is not None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from ..errors import BenchError, TraceError
 from ..workload.plan import SessionPlan, Workload, check_session
 from . import (
     aiperf,
+    block_writers,
     claude_code,
     codex,
     conversations,
@@ -17,44 +21,78 @@ from . import (
     inference_perf,
     native,
     otel,
+    otel_writer,
     swe_agent,
     text_trace,
     weka,
     writers,
 )
-from .source import UNUSABLE, BadLines, files_of, first_object, reason_of, sha256_of
+from .losses import ALL, Trait
+from .rows import first_values, values
+from .source import UNUSABLE, BadLines, files_of, reason_of, sha256_of
 
 _SUFFIXES = (".jsonl", ".json", ".traj", ".ndjson", ".yaml", ".yml")
 
 
 @dataclass(frozen=True, slots=True)
 class TraceFormat:
-    """A format: how it is recognised, read and, for some, written."""
+    """A format: how it is recognised, read and, for some, written, and what is kept when it is read again."""
 
     name: str
     says: str
     sniff: Callable[[object], bool]
     read: Callable[[Path, BadLines], list[SessionPlan]]
     write: Callable[[Workload, Path], None] | None = None
+    keeps: frozenset[Trait] = frozenset()
 
+
+_TALK = frozenset({Trait.LINKS, Trait.ANSWERS, Trait.TEXTS})
+_SIZES = frozenset({Trait.GAPS, Trait.LENGTHS, Trait.BLOCKS, Trait.UNANSWERED})
 
 FORMATS = (
-    TraceFormat("native", "the harness's own, whole", native.sniff, native.read, native.write),
+    TraceFormat("native", "the harness's own, whole", native.sniff, native.read, native.write, ALL),
     TraceFormat(
-        "text", "whole prompts and answers as text", text_trace.sniff, text_trace.read, writers.write_text_trace
+        "text",
+        "whole prompts and answers as text",
+        text_trace.sniff,
+        text_trace.read,
+        writers.write_text_trace,
+        frozenset({Trait.GAPS, Trait.ARRIVALS, Trait.ANSWERS, Trait.TEXTS, Trait.PLAIN}),
     ),
-    TraceFormat("hash", "Mooncake's block hashes", hash_trace.sniff, hash_trace.read, writers.write_hash_trace),
-    TraceFormat("weka", "Weka / AgentX traces", weka.sniff, weka.read, writers.write_weka),
+    TraceFormat(
+        "hash",
+        "Mooncake's block hashes",
+        hash_trace.sniff,
+        hash_trace.read,
+        block_writers.write_hash_trace,
+        _SIZES | {Trait.ARRIVALS},
+    ),
+    TraceFormat(
+        "weka",
+        "Weka / AgentX traces",
+        weka.sniff,
+        weka.read,
+        block_writers.write_weka,
+        _SIZES | {Trait.AGENTS},
+    ),
     TraceFormat("swe-agent", "SWE-agent's .traj, mini-swe-agent's .traj.json", swe_agent.sniff, swe_agent.read),
     TraceFormat("claude-code", "Claude Code's session files", claude_code.sniff, claude_code.read),
     TraceFormat("codex", "Codex's rollout files", codex.sniff, codex.read),
-    TraceFormat("otel", "OTel GenAI spans", otel.sniff, otel.read, writers.write_otel),
+    TraceFormat(
+        "otel",
+        "OTel GenAI spans",
+        otel.sniff,
+        otel.read,
+        otel_writer.write_otel,
+        ALL - {Trait.OVERLAPS, Trait.PLAIN, Trait.BLOCKS, Trait.UNRECORDED},
+    ),
     TraceFormat(
         "inference-perf",
         "inference-perf's conversations and settings",
         inference_perf.sniff,
         inference_perf.read,
         writers.write_inference_perf,
+        _TALK,
     ),
     TraceFormat(
         "conversations",
@@ -62,8 +100,16 @@ FORMATS = (
         conversations.sniff,
         conversations.read,
         writers.write_conversations,
+        _TALK | {Trait.CALLS, Trait.TOOLS},
     ),
-    TraceFormat("aiperf", "aiperf's multi-turn files", aiperf.sniff, aiperf.read, writers.write_aiperf),
+    TraceFormat(
+        "aiperf",
+        "aiperf's multi-turn files",
+        aiperf.sniff,
+        aiperf.read,
+        writers.write_aiperf,
+        frozenset({Trait.LINKS, Trait.GAPS, Trait.LENGTHS, Trait.TEXTS, Trait.UNANSWERED}),
+    ),
 )
 
 
@@ -76,34 +122,72 @@ def format_named(name: str) -> TraceFormat:
 
 
 def recognised(path: Path) -> TraceFormat:
-    """The format of a file, or of the first file below a folder. Raises TraceError when none matches."""
+    """The format of a file, or of the first file below a folder that has one. Raises TraceError when none matches."""
     files = files_of(path, _SUFFIXES)
-    if files[0].suffix in (".yaml", ".yml"):
-        return format_named("inference-perf")
-    first = first_object(files[0])
-    for known in FORMATS:
-        if known.sniff(first):
+    for file in files:
+        known = _format_of(file, alone=len(files) == 1)
+        if known is not None:
             return known
     names = ", ".join(known.name for known in FORMATS)
-    raise TraceError(files[0], 1, "of no format that is known here", remedy=f"name it with --format: {names}")
+    raise _unknown(files[0], f"name it with --format: {names}")
+
+
+def _format_of(file: Path, *, alone: bool) -> TraceFormat | None:
+    """What the first of a file's values that any format knows is of. YAML is only ever settings of inference-perf."""
+    if file.suffix in (".yaml", ".yml"):
+        return format_named("inference-perf") if alone else None
+    for value in first_values(file):
+        for known in FORMATS:
+            if known.sniff(value):
+                return known
+    return None
+
+
+def _unknown(file: Path, remedy: str) -> TraceError:
+    """Why a file is of no format: it is empty, or no JSON, or says something else."""
+    if not file.stat().st_size:
+        return TraceError(file, 0, "an empty file", remedy="name another, or write the trace again")
+    try:
+        any(values(file, BadLines()))
+    except TraceError as error:
+        return error
+    return TraceError(file, 1, "of no format that is known here", remedy=remedy)
 
 
 def read_workload(path: Path, bad: BadLines, format_name: str | None = None) -> Workload:
-    """The sessions of a trace. Raises TraceError."""
+    """The sessions of a trace, each under a name of its own. Raises TraceError."""
     known = format_named(format_name) if format_name else recognised(path)
     try:
         sessions = [session for session in known.read(path, bad) if session.turns]
     except UNUSABLE as error:  # in what a reader puts together from several lines
         raise TraceError(path, 0, f"not usable as {known.name}: {reason_of(error)}") from error
     if not sessions:
-        raise TraceError(path, 0, f"no session that could be sent ({known.name})")
+        raise TraceError(path, 0, _nothing_to_send(known, bad), remedy="name another file, or another --format")
     for session in sessions:
         check_session(session)
-    notes = tuple(f"left out: {line}" for line in bad.skipped)
     return Workload(
         name=path.stem,
         format=known.name,
-        sessions=tuple(sessions),
+        sessions=_named_apart(sessions),
         source_sha256=sha256_of(files_of(path, _SUFFIXES)),
-        notes=notes,
+        notes=bad.notes(),
     )
+
+
+def _nothing_to_send(known: TraceFormat, bad: BadLines) -> str:
+    return "; ".join([f"no session that could be sent ({known.name})", *bad.notes()[:3]])
+
+
+def _named_apart(sessions: Iterable[SessionPlan]) -> tuple[SessionPlan, ...]:
+    """Two sessions of one name would be one to a server: the second is called ``name#2``, and so on."""
+    taken: set[str] = set()
+    found: list[SessionPlan] = []
+    uses: Counter[str] = Counter()
+    for session in sessions:
+        name = session.session_id
+        while name in taken:
+            uses[session.session_id] += 1
+            name = f"{session.session_id}#{uses[session.session_id] + 1}"
+        taken.add(name)
+        found.append(session if name == session.session_id else msgspec.structs.replace(session, session_id=name))
+    return tuple(found)

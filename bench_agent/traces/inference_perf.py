@@ -1,83 +1,110 @@
 """inference-perf's multi-turn inputs.
 
-* conversations: ``{"id", "conversations": [{"from": "human" | "gpt" | "system", "value"}]}`` (the ShareGPT form);
-* its data set lines: ``{"text_input", "output_length"}``;
-* its ``conversation_replay`` settings (JSON, or YAML where PyYAML is installed): sessions are made from them.
+* conversations: ``{"id", "conversations": [{"from": "human" | "gpt" | "system" | …, "value"}]}`` (the ShareGPT form);
+* its data set lines: ``{"text_input", "output_length"}``, which aiperf's traces have too, with ``timestamp`` in ms;
+* its settings, of ``conversation_replay`` and ``shared_prefix``: sessions are made from them.
 
 The OTel files that it replays are read by the ``otel`` format.
 """
 
 from __future__ import annotations
 
-import math
-import random
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ..errors import TraceError
-from ..workload.distributions import Distribution, Shape, fixed
-from ..workload.plan import MessagesPrompt, SessionPlan, TextPrompt, Turn
-from ..workload.synthetic import AgentShape, synthetic_workload
-from .messages import conversation_turns, message_of
-from .source import BadLines, Unusable, files_of, first_object, json_rows, number_of
+from ..workload.plan import SessionPlan, TextPrompt, Turn
+from .inference_perf_settings import Settings, settings_of
+from .lineage import since_the_first
+from .messages import conversation_turns, messages_of, tools_of
+from .otel_content import from_json
+from .rows import first_values, objects
+from .source import BadLines, Unusable, files_of, name_of, number_of, tokens_of
 
-_MOST_TOKENS = 200_000_000
-_ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
+_ROLES = MappingProxyType(
+    {
+        "human": "user",
+        "user": "user",
+        "gpt": "assistant",
+        "assistant": "assistant",
+        "chatgpt": "assistant",
+        "bing": "assistant",
+        "bard": "assistant",
+        "model": "assistant",
+        "function_call": "assistant",
+        "system": "system",
+        "tool": "tool",
+        "observation": "tool",
+        "function_response": "tool",
+    }
+)
 
 
 def sniff(first: object) -> bool:
-    """Whether a first object is of this format."""
+    """Whether a first value is of this format."""
     if isinstance(first, list):
         return bool(first) and sniff(first[0])
     if not isinstance(first, dict):
         return False
-    return isinstance(first.get("conversations"), list) or "text_input" in first or _settings(first) is not None
+    return isinstance(first.get("conversations"), list) or "text_input" in first or settings_of(first) is not None
 
 
 def read(path: Path, bad: BadLines) -> list[SessionPlan]:
     """Sessions in the order of the file."""
-    sessions: list[SessionPlan] = []
+    found: list[tuple[SessionPlan, float | None]] = []
     for file in files_of(path, (".json", ".jsonl", ".yaml", ".yml")):
-        document = _yaml(file) if file.suffix in (".yaml", ".yml") else first_object(file)
-        settings = _settings(document)
+        document = _yaml(file) if _is_yaml(file) else next(iter(first_values(file, 1)), None)
+        settings = settings_of(document)
         if settings is not None:
-            sessions += _made_up(file, settings)
-            continue
-        for number, row in json_rows(file, bad):
-            with bad.leaving_out(file, number):
-                sessions.append(_session(row, f"{file.stem}-{number}"))
-    return sessions
+            found += [(session, None) for session in _made_up(file, settings)]
+        elif _is_yaml(file):
+            raise TraceError(file, 0, "no settings of conversation_replay or shared_prefix", remedy="name another file")
+        else:
+            for place, row in objects(file, bad):
+                with bad.leaving_out(place):
+                    found.append(_session(row, f"{file.stem}-{place.line or place.entry}", bad))
+    return since_the_first(found)
 
 
-def _session(row: dict[str, Any], default_name: str) -> SessionPlan:
+def _is_yaml(file: Path) -> bool:
+    return file.suffix in (".yaml", ".yml")
+
+
+def _made_up(file: Path, settings: Settings) -> list[SessionPlan]:
+    try:
+        return settings.sessions()
+    except Unusable as error:
+        raise TraceError(file, 0, str(error), remedy="change the settings") from None
+
+
+def _session(row: dict[str, Any], default_name: str, bad: BadLines) -> tuple[SessionPlan, float | None]:
     if isinstance(row.get("text_input"), str):
-        length = number_of(row.get("output_length"))
-        turn = Turn(prompt=TextPrompt(row["text_input"]), output_tokens=int(length) if length else None)
-        return SessionPlan(session_id=default_name, turns=(turn,))
+        turn = Turn(prompt=TextPrompt(row["text_input"]), output_tokens=tokens_of(row, "output_length") or None)
+        stamp = number_of(row.get("timestamp"))
+        plan = SessionPlan(session_id=name_of(row, ("session_id",), default_name), turns=(turn,))
+        return plan, None if stamp is None else stamp / 1000
     rows = row.get("conversations")
-    if not isinstance(rows, list) or not rows:
+    if not isinstance(rows, list):
         raise Unusable("neither conversations nor text_input")
-    messages = []
-    for entry in rows:
-        if (
-            not isinstance(entry, dict)
-            or str(entry.get("from")) not in _ROLES
-            or not isinstance(entry.get("value"), str)
-        ):
-            raise Unusable("an entry of conversations needs from (human, gpt, system) and value")
-        messages.append(message_of({"role": _ROLES[entry["from"]], "content": entry["value"]}))
-    turns = conversation_turns(messages)
-    if not turns or not isinstance(turns[0].prompt, MessagesPrompt):
+    if not rows:
+        raise Unusable("conversations is empty")
+    if isinstance(row.get("system"), str) and row["system"]:
+        rows = [{"from": "system", "value": row["system"]}, *rows]
+    turns = conversation_turns([message for entry in rows for message in messages_of(_chat_row(entry), bad.remarks)])
+    if not turns:
         raise Unusable("no message that asks for an answer")
-    return SessionPlan(session_id=str(row.get("id", default_name)), turns=turns)
+    tools = tools_of(from_json(row["tools"])) if row.get("tools") else ()
+    return SessionPlan(session_id=name_of(row, ("id", "session_id"), default_name), turns=turns, tools=tools), None
 
 
-def _settings(document: object) -> dict[str, Any] | None:
-    if not isinstance(document, dict):
-        return None
-    section = document.get("data", document)
-    found = section.get("conversation_replay") if isinstance(section, dict) else None
-    return found if isinstance(found, dict) else None
+def _chat_row(entry: object) -> dict[str, Any]:
+    """An entry as a message of OpenAI's. Raises Unusable."""
+    if isinstance(entry, dict) and isinstance(entry.get("role"), str) and "from" not in entry:
+        return entry
+    if not isinstance(entry, dict) or str(entry.get("from")) not in _ROLES or not isinstance(entry.get("value"), str):
+        raise Unusable(f"an entry of conversations needs value and from ({', '.join(_ROLES)})")
+    return {"role": _ROLES[entry["from"]], "content": entry["value"]}
 
 
 def _yaml(file: Path) -> Any:
@@ -89,65 +116,3 @@ def _yaml(file: Path) -> Any:
         return yaml.safe_load(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise TraceError(file, 0, f"not YAML: {error}") from None
-
-
-def _made_up(file: Path, settings: dict[str, Any]) -> list[SessionPlan]:
-    seed = int(number_of(settings.get("seed")) or 0)
-    dynamic = _distribution(file, settings.get("dynamic_system_prompt_len"), fixed(0))
-    shape = AgentShape(
-        system_tokens=int(number_of(settings.get("shared_system_prompt_len")) or 0),
-        task_tokens=_sum(dynamic, _distribution(file, settings.get("input_tokens_per_turn"), fixed(128))),
-        turns=_distribution(file, settings.get("turns_per_conversation"), fixed(8)),
-        tool_result_tokens=_distribution(file, settings.get("input_tokens_per_turn"), fixed(128)),
-        output_tokens=_distribution(file, settings.get("output_tokens_per_turn"), fixed(128)),
-        gap_s=_distribution(file, settings.get("tool_call_latency_sec"), fixed(0)),
-    )
-    count = int(number_of(settings.get("num_conversations")) or 1)
-    _check_size(file, count, shape)
-    return list(synthetic_workload(file.stem, shape, sessions=count, seed=seed).sessions)
-
-
-def _check_size(file: Path, count: int, shape: AgentShape) -> None:
-    """Refuse settings whose sessions nobody could hold."""
-    turns, tokens = _mean(shape.turns), _mean(shape.tool_result_tokens) + _mean(shape.task_tokens)
-    if not count * max(turns, 1.0) * max(tokens, 1.0) + shape.system_tokens <= _MOST_TOKENS:
-        raise TraceError(file, 0, f"more than {_MOST_TOKENS:,} tokens would be made up", remedy="ask for fewer")
-
-
-def _mean(distribution: Distribution) -> float:
-    rng = random.Random(0)
-    return sum(distribution.sample(rng) for _ in range(500)) / 500
-
-
-def _sum(first: Distribution, second: Distribution) -> Distribution:
-    mean = _mean(second)
-    if first.shape is Shape.LOGNORMAL:
-        return Distribution(first.shape, first.a + mean, first.b)
-    both = first.shape is Shape.UNIFORM
-    return Distribution(first.shape, first.a + mean, first.b + mean if both else first.b)
-
-
-def _distribution(file: Path, row: object, default: Distribution) -> Distribution:
-    """Its distributions, by mean and deviation, as ours. Bounds beyond those of ``uniform`` are not kept."""
-    if row is None:
-        return default
-    if not isinstance(row, dict):
-        raise TraceError(file, 0, "a distribution is not an object with type, mean and so on")
-    mean = number_of(row.get("mean")) or 0.0
-    deviation = number_of(row.get("std_dev")) or 0.0
-    match row.get("type", "normal"):
-        case "fixed":
-            return fixed(mean)
-        case "uniform":
-            return Distribution(Shape.UNIFORM, number_of(row.get("min")) or 0.0, number_of(row.get("max")) or 0.0)
-        case "normal":
-            return Distribution(Shape.NORMAL, mean, deviation)
-        case "lognormal" if mean > 0:
-            return _lognormal(mean, deviation)
-        case other:
-            raise TraceError(file, 0, f"distributions of type {other!r} are not read")
-
-
-def _lognormal(mean: float, deviation: float) -> Distribution:
-    variance = math.log(1 + (deviation / mean) ** 2)
-    return Distribution(Shape.LOGNORMAL, mean / math.exp(variance / 2), math.sqrt(variance))

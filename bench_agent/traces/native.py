@@ -8,13 +8,14 @@ import msgspec
 
 from ..errors import BenchError
 from ..workload.plan import SessionPlan, Workload, check_session
-from .source import BadLines, files_of, json_lines
+from .rows import objects
+from .source import BadLines, files_of
 
 MARK = "sessile-workload-1"
 
 
 def sniff(first: object) -> bool:
-    """Whether a first object is of this format."""
+    """Whether a first value is of this format."""
     return isinstance(first, dict) and first.get("workload") == MARK
 
 
@@ -22,14 +23,14 @@ def read(path: Path, bad: BadLines) -> list[SessionPlan]:
     """Sessions in the order of the lines."""
     sessions: list[SessionPlan] = []
     for file in files_of(path, (".jsonl",)):
-        for number, row in json_lines(file, bad):
+        for place, row in objects(file, bad):
             if sniff(row):
                 continue
             try:
                 plan = msgspec.convert(row, SessionPlan, strict=True)
                 check_session(plan)
             except (msgspec.ValidationError, BenchError) as error:
-                bad.found(file, number, str(error))
+                bad.found(place, str(error))
                 continue
             sessions.append(plan)
     return sessions

@@ -1,42 +1,75 @@
-"""How trace files are read: line by line, with the number of a broken line."""
+"""Where a trace's lines lie, what happens to one that cannot be used, and how its fields are read."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from ..errors import TraceError
+from ..workload.plan import MOST_TOKENS
 
-_NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # the last: nested too deeply
+_SHOWN = 20
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of a file, counted from 1, or an entry of a file's one array. ``line`` 0: the file as a whole."""
+
+    path: Path
+    line: int = 0
+    entry: int | None = None
+
+    def error(self, reason: str, *, remedy: str | None = None) -> TraceError:
+        """The error that says what is wrong here."""
+        where = "" if self.entry is None else f"entry {self.entry}: "
+        return TraceError(self.path, self.line, where + reason, remedy=remedy)
+
+    def __str__(self) -> str:
+        place = "" if self.entry is None else f" entry {self.entry}"
+        return f"{self.path.name}{f':{self.line}' if self.line else ''}{place}"
+
+
+@dataclass(slots=True)
 class BadLines:
-    """What happens to a line that cannot be used: an error, or (``skip``) it is left out and remembered."""
+    """What happens to a line that cannot be used: an error, or (``skip``) it is left out and remembered.
 
-    def __init__(self, *, skip: bool = False) -> None:
-        self._skip = skip
-        self.skipped: list[str] = []
+    ``remarks`` counts what usable lines hold and a text cannot say (pictures, reasoning), by its name in the plural.
+    """
 
-    def found(self, path: Path, line: int, reason: str) -> None:
+    skip: bool = False
+    skipped: list[str] = field(default_factory=list)
+    remarks: Counter[str] = field(default_factory=Counter)
+
+    def found(self, place: Place, reason: str) -> None:
         """Raises TraceError unless bad lines are skipped."""
-        error = TraceError(path, line, reason, remedy="repair it, or pass --skip-bad to leave such lines out")
-        if not self._skip:
-            raise error
-        self.skipped.append(f"{path.name}:{line}: {reason}")
+        if not self.skip:
+            raise place.error(reason, remedy="repair it, or pass --skip-bad to leave such lines out")
+        self.skipped.append(f"{place}: {reason}")
 
     @contextmanager
-    def leaving_out(self, path: Path, line: int) -> Iterator[None]:
+    def leaving_out(self, place: Place) -> Iterator[None]:
         """What is done inside is left out from where the line turns out not to be usable: see ``found``."""
         try:
             yield
         except UNUSABLE as error:
-            self.found(path, line, reason_of(error))
+            self.found(place, reason_of(error))
+
+    def notes(self) -> tuple[str, ...]:
+        """What was left out, in sentences: how many lines, the first of them, and what no text can say."""
+        notes: list[str] = []
+        if self.skipped:
+            notes.append(f"lines left out: {len(self.skipped)}")
+            notes += [f"left out: {line}" for line in self.skipped[:_SHOWN]]
+        if len(self.skipped) > _SHOWN:
+            notes.append(f"left out: {len(self.skipped) - _SHOWN} more")
+        notes += [f"not sent: {count} {what}" for what, count in sorted(self.remarks.items())]
+        return tuple(notes)
 
 
 class Unusable(Exception):
@@ -52,76 +85,14 @@ def reason_of(error: Exception) -> str:
     return str(error) if isinstance(error, Unusable) else f"a field has another type or an impossible value ({error})"
 
 
-def json_lines(path: Path, bad: BadLines) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Each line's number and object; empty lines are passed over."""
-    with path.open("rb") as file:
-        for number, raw in enumerate(file, 1):
-            if not raw.strip():
-                continue
-            try:
-                row = msgspec.json.decode(raw)
-            except _NOT_JSON as error:
-                bad.found(path, number, f"not JSON: {error}")
-                continue
-            if not isinstance(row, dict):
-                bad.found(path, number, "not a JSON object")
-                continue
-            yield number, row
-
-
-def json_document(path: Path) -> Any:
-    """The one JSON value of a file. Raises TraceError."""
-    try:
-        return msgspec.json.decode(path.read_bytes())
-    except _NOT_JSON as error:
-        raise TraceError(path, 0, f"not JSON: {error}") from None
-
-
-def json_rows(path: Path, bad: BadLines) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a JSON array, of one JSON object, or of JSON lines, whichever the file holds."""
-    if path.suffix in (".jsonl", ".ndjson") or _is_lines(path):
-        yield from json_lines(path, bad)
-        return
-    document = json_document(path)
-    for number, row in enumerate(document if isinstance(document, list) else [document], 1):
-        if isinstance(row, dict):
-            yield number, row
-        else:
-            bad.found(path, number, f"entry {number} is not a JSON object")
-
-
-def first_object(path: Path) -> Any:
-    """The first JSON value of a file, None when there is none: what formats are recognised by."""
-    with path.open("rb") as file:
-        for raw in file:
-            if raw.strip():
-                try:
-                    return msgspec.json.decode(raw)
-                except _NOT_JSON:
-                    break
-    try:
-        return msgspec.json.decode(path.read_bytes())
-    except _NOT_JSON:
-        return None
-
-
-def _is_lines(path: Path) -> bool:
-    """Whether the first line is an object by itself and others follow."""
-    with path.open("rb") as file:
-        lines = [raw for raw in file if raw.strip()][:2]
-    try:
-        return len(lines) == 2 and isinstance(msgspec.json.decode(lines[0]), dict)
-    except _NOT_JSON:
-        return False
-
-
 def files_of(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
     """The file, or the files below a folder with such a suffix, by name. Raises TraceError when there is none."""
     if path.is_file():
         return [path]
     found = sorted(file for file in path.rglob("*") if file.is_file() and file.name.endswith(suffixes))
     if not found:
-        raise TraceError(path, 0, "no trace file here" if path.is_dir() else "no such file or folder")
+        where = f"no trace file here ({', '.join(suffixes)})" if path.is_dir() else "no such file or folder"
+        raise TraceError(path, 0, where)
     return found
 
 
@@ -134,15 +105,46 @@ def sha256_of(paths: list[Path]) -> str:
 
 
 def seconds_of(stamp: object) -> float | None:
-    """Seconds since the epoch of an ISO 8601 text; None for anything else."""
+    """Seconds since the epoch of an ISO 8601 text, in UTC where it names no zone; None for anything else."""
     if not isinstance(stamp, str):
         return None
     try:
-        return datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp()
+        moment = datetime.fromisoformat(stamp.replace("Z", "+00:00"))
     except ValueError:
         return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def number_of(value: object) -> float | None:
     """A number, or None; a bool is none."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def tokens_of(row: Mapping[str, Any], *keys: str, least: int = 0) -> int | None:
+    """The number of tokens under the first of the keys that is there; None without one. Raises Unusable."""
+    for key in keys:
+        if row.get(key) is None:
+            continue
+        number = number_of(row[key])
+        if number is None or not least <= number <= MOST_TOKENS:
+            raise Unusable(f"{key} has to be a number of tokens from {least} to {MOST_TOKENS:,}, not {row[key]!r:.40}")
+        return int(number)
+    return None
+
+
+def wait_of(row: Mapping[str, Any], key: str, unit: float) -> float | None:
+    """Seconds to wait, from a field in ``unit`` seconds; None where it is not there. Raises Unusable."""
+    if row.get(key) is None:
+        return None
+    number = number_of(row[key])
+    if number is None or number < 0:
+        raise Unusable(f"{key} has to be a time of 0 or more, not {row[key]!r:.40}")
+    return round(number * unit, 6)
+
+
+def name_of(row: Mapping[str, Any], keys: tuple[str, ...], default: str) -> str:
+    """A session's name: the first of the fields that holds one."""
+    for key in keys:
+        if isinstance(row.get(key), str | int) and not isinstance(row[key], bool) and row[key] != "":
+            return str(row[key])
+    return default

@@ -9,49 +9,64 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ..workload.plan import Message, SessionPlan, TextPrompt, Turn
 from ..workload.text import estimated_tokens
-from .source import BadLines, Unusable, files_of, json_lines, number_of
+from .lineage import since_the_first
+from .rows import objects
+from .source import BadLines, Unusable, files_of, name_of, number_of
+
+
+class _Request(msgspec.Struct, frozen=True):
+    """A line. ``stamp`` in seconds."""
+
+    stamp: float
+    prompt: str
+    output: str
 
 
 def sniff(first: object) -> bool:
-    """Whether a first object is of this format."""
+    """Whether a first value is of this format."""
     return isinstance(first, dict) and {"timestamp", "input", "output"} <= first.keys()
 
 
 def read(path: Path, bad: BadLines) -> list[SessionPlan]:
     """Sessions by the time of their first request."""
-    requests: dict[str, list[tuple[float, str, str]]] = {}
+    found: dict[str, list[_Request]] = {}
     for file in files_of(path, (".jsonl",)):
-        for number, row in json_lines(file, bad):
-            with bad.leaving_out(file, number):
-                session, request = _request(row, file.stem)
-                requests.setdefault(session, []).append(request)
-    starts = {session: min(found)[0] for session, found in requests.items()}
-    first = min(starts.values(), default=0.0)
-    return [
-        SessionPlan(session_id=session, turns=_turns(requests[session]), arrival_s=round(starts[session] - first, 6))
-        for session in sorted(requests, key=lambda name: starts[name])
-    ]
+        for place, row in objects(file, bad):
+            with bad.leaving_out(place):
+                request = _request(row)
+                found.setdefault(name_of(row, ("session_id",), file.stem), []).append(request)
+    for requests in found.values():
+        requests.sort(key=lambda request: request.stamp)
+    empty = sum(not request.prompt for requests in found.values() for request in requests)
+    if empty:
+        bad.remarks["requests with an empty prompt"] += empty
+    sessions = sorted(found.items(), key=lambda session: session[1][0].stamp)
+    return since_the_first(
+        (SessionPlan(session_id=name, turns=_turns(requests)), requests[0].stamp) for name, requests in sessions
+    )
 
 
-def _request(row: dict[str, Any], default_session: str) -> tuple[str, tuple[float, str, str]]:
+def _request(row: dict[str, Any]) -> _Request:
     stamp, prompt, output = number_of(row.get("timestamp")), row.get("input"), row.get("output")
     if stamp is None or not isinstance(prompt, str) or not isinstance(output, str):
         raise Unusable("timestamp, input and output are needed: a number and two texts")
-    return str(row.get("session_id", default_session)), (stamp / 1e6, prompt, output)
+    return _Request(stamp / 1e6, prompt, output)
 
 
-def _turns(requests: list[tuple[float, str, str]]) -> tuple[Turn, ...]:
+def _turns(requests: list[_Request]) -> tuple[Turn, ...]:
     """Requests without a prompt cannot be sent again; the time before them goes to the next one's gap."""
-    ordered = [request for request in sorted(requests) if request[1]]
+    sent = [request for request in requests if request.prompt]
     return tuple(
         Turn(
-            prompt=TextPrompt(prompt),
+            prompt=TextPrompt(request.prompt),
             after=(index - 1,) if index else (),
-            gap_s=round(stamp - ordered[index - 1][0], 6) if index else 0.0,
-            output_tokens=estimated_tokens(output) or None,
-            recorded=Message("assistant", output),
+            gap_s=round(request.stamp - sent[index - 1].stamp, 6) if index else 0.0,
+            output_tokens=estimated_tokens(request.output) or None,
+            recorded=Message("assistant", request.output),
         )
-        for index, (stamp, prompt, output) in enumerate(ordered)
+        for index, request in enumerate(sent)
     )

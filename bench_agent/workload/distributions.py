@@ -27,12 +27,15 @@ _NUM_PARAMETERS = {Shape.FIXED: 1, Shape.UNIFORM: 2, Shape.EXPONENTIAL: 1, Shape
 class Distribution(msgspec.Struct, frozen=True):
     """A distribution of numbers that are not negative.
 
-    ``a``, ``b``: the value; the bounds; the mean; mean and deviation; median and sigma of the logarithm.
+    ``a``, ``b``: the value; the bounds; the mean; mean and deviation; median and sigma of the logarithm. What is
+    sampled beyond ``least`` or ``most`` becomes that bound.
     """
 
     shape: Shape
     a: float
     b: float = 0.0
+    least: float = 0.0
+    most: float | None = None
 
     def sample(self, rng: random.Random) -> float:
         """One number, 0 or more."""
@@ -47,7 +50,8 @@ class Distribution(msgspec.Struct, frozen=True):
                 value = rng.gauss(self.a, self.b)
             case Shape.LOGNORMAL:
                 value = self.a * rng.lognormvariate(0, self.b)
-        return max(0.0, value)
+        value = max(self.least, value)
+        return value if self.most is None else min(self.most, value)
 
     def count(self, rng: random.Random, least: int = 1) -> int:
         """One whole number, ``least`` or more."""
@@ -56,7 +60,8 @@ class Distribution(msgspec.Struct, frozen=True):
     def scaled(self, factor: float) -> Distribution:
         """The same distribution of numbers ``factor`` times as large."""
         b = self.b if self.shape is Shape.LOGNORMAL else self.b * factor
-        return Distribution(self.shape, self.a * factor, b)
+        most = None if self.most is None else self.most * factor
+        return Distribution(self.shape, self.a * factor, b, self.least * factor, most)
 
     def __str__(self) -> str:
         if self.shape is Shape.FIXED:

@@ -8,11 +8,14 @@ from nothing, as a sub-agent does), and ``after`` names the turns that must be o
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator
 
 import msgspec
 
 from ..errors import BenchError
+
+MOST_TOKENS = 10_000_000  # of one prompt or answer: more is a slip, and nobody could make up its text
 
 
 class ToolCall(msgspec.Struct, frozen=True):
@@ -105,16 +108,41 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         """The hash of what is sent: equal for equal sessions, whatever file they came from."""
         digest = hashlib.sha256()
         for session in self.sessions:
-            digest.update(msgspec.json.encode(session))
+            digest.update(msgspec.json.encode(_as_hashed(session)))
             digest.update(b"\n")
         return digest.hexdigest()
 
 
+def _as_hashed(session: SessionPlan) -> dict[str, object]:
+    """A session's fields in their order, the same for equal sessions.
+
+    What the encoder omits as a default it knows by identity, not by value, for numbers and texts that are computed.
+    """
+    told: dict[str, object] = {
+        name: value for name, value in msgspec.to_builtins(session).items() if name != "arrival_s" or session.arrival_s
+    }
+    turns: list[dict[str, object]] = []
+    for turn in session.turns:
+        fields = {"gap_s": turn.gap_s, **msgspec.to_builtins(turn)}
+        if turn.agent == "main":
+            fields.pop("agent", None)
+        turns.append({name: fields[name] for name in Turn.__struct_fields__ if name in fields})
+    told["turns"] = turns
+    return told
+
+
 def check_session(session: SessionPlan) -> None:
-    """Raises BenchError when a turn points forwards, or continues a turn that need not be over before it."""
+    """Raises BenchError when there are no turns or impossible numbers, when a turn points forwards, or when one
+    continues a turn that need not be over before it.
+    """
+    if not session.turns:
+        raise BenchError(f"session {session.session_id!r} has no turns")
+    if not 0 <= session.arrival_s < math.inf or session.unrecorded_tokens < 0:
+        raise BenchError(f"session {session.session_id!r}: arrival_s and unrecorded_tokens have to be 0 or more")
     before: list[set[int]] = []
     for index, turn in enumerate(session.turns):
         where = f"turn {index} of session {session.session_id!r}"
+        _check_numbers(turn, where)
         wrong = [other for other in turn.after if not 0 <= other < index]
         if wrong:
             raise BenchError(f"{where} comes after turn {wrong[0]}, which is not before it")
@@ -124,6 +152,17 @@ def check_session(session: SessionPlan) -> None:
             raise BenchError(f"{where} continues turn {turn.continues}, which need not be over by then")
         if turn.continues is not None and not isinstance(turn.prompt, MessagesPrompt):
             raise BenchError(f"{where} continues another and has a whole prompt")
+
+
+def _check_numbers(turn: Turn, where: str) -> None:
+    if not 0 <= turn.gap_s < math.inf:
+        raise BenchError(f"{where}: gap_s has to be a time of 0 or more")
+    if turn.output_tokens is not None and not 1 <= turn.output_tokens <= MOST_TOKENS:
+        raise BenchError(f"{where}: output_tokens has to be from 1 to {MOST_TOKENS:,}")
+    if isinstance(turn.prompt, BlocksPrompt) and not (
+        turn.prompt.block_tokens >= 1 and 1 <= turn.prompt.num_tokens <= MOST_TOKENS
+    ):
+        raise BenchError(f"{where}: block_tokens and num_tokens have to be from 1 to {MOST_TOKENS:,}")
 
 
 def whole_conversations(session: SessionPlan) -> Iterator[tuple[Turn, tuple[Message, ...]]]:
