@@ -263,7 +263,9 @@ async def _run(console: Console) -> None:
         console.print(
             "[bold]Sessile demo[/]: starting the server on its embedded model, SmolLM2 with 135 million parameters …"
         )
-        console.print("(the first start on a machine compiles the CPU kernels: about 20 s)", style="dim")
+        console.print(
+            "(the first start on a machine fetches it and compiles kernels: half a minute or more)", style="dim"
+        )
         demo = Demo(console, server)
         try:
             start_s = await asyncio.to_thread(server.start)

@@ -18,6 +18,7 @@ from ..sessions.errors import ConfigError, SessileError
 from .command_line import CommandLine, parse_command_line
 from .config import LogConfig, ResolvedConfig, hand_down, load_config
 from .engine.engine_config import Device
+from .log_lines import log_to_stderr
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -122,9 +123,7 @@ def _serve(resolved: ResolvedConfig) -> int:
 
 
 def _log_to_stderr(config: LogConfig) -> None:
-    logging.basicConfig(
-        level=config.level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S"
-    )
+    log_to_stderr(config.level)
     for noisy in ("uvicorn.error", "httpx", "asyncio"):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLogger().level))
 

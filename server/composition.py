@@ -23,7 +23,7 @@ from .identity.gate import Gate
 from .identity.key_file import KeyFile
 from .lifecycle import Lifecycle
 from .model.source import resolve_model
-from .places import listen, prepare_data_dir
+from .places import allow_open_files, listen, prepare_data_dir
 from .progress import StartProgress, start_progress
 from .tasks import end
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .front import Front
 
 logger = logging.getLogger(__name__)
+_FILES_OF_OURS = 512  # databases, segments, sockets between our processes, libraries
 _LAST_WORDS_S = 2  # for the answers of turns that were cancelled
 _Result = TypeVar("_Result")
 
@@ -46,6 +47,7 @@ async def run_server(config: ServerConfig) -> None:
     lifecycle = Lifecycle()
     lifecycle.install_signals()
     prepare_data_dir(config.server.data_dir)
+    allow_open_files(config.http.max_connections + config.grpc.max_connections + _FILES_OF_OURS)
     access = open_access(config, time.monotonic)
     listen(config.server.host, config.grpc.port, "grpc").close()  # gRPC binds later: better told now
     async with contextlib.AsyncExitStack() as stack:
@@ -138,7 +140,8 @@ def _announce(config: ServerConfig, running: _Running, listener: socket.socket, 
         info.context_length,
     )
     shown = f"[{host}]" if ":" in host else host
-    logger.info("HTTP on http://%s:%d, gRPC on %s:%d", shown, listener.getsockname()[1], shown, running.front.grpc_port)
+    address = f"http{'' if config.tls.cert is None else 's'}://{shown}:{listener.getsockname()[1]}"
+    logger.info("HTTP on %s (dashboard; APIs on /v1), gRPC on %s:%d", address, shown, running.front.grpc_port)
 
 
 async def _drain(running: _Running, lifecycle: Lifecycle, timeout_s: float) -> None:

@@ -39,6 +39,7 @@ from .text.tokenizer import Tokenizer
 from .text.tokenizer_files import load_chat_template, load_tokenizer
 from .web.application import create_app
 from .web.batches_api.line_runner import LineRunner
+from .web.http_listener import HttpListener
 from .web.http_protocol import bounded_protocol
 from .web.names import ServedName
 from .web.parts import WebParts
@@ -106,6 +107,7 @@ async def start_front(
     manager.care.idle.start(_LOOK_FOR_IDLE_EVERY_S)
     ready = partial(readiness, engine, check_admission, lambda: store.failure)
     batches = await _open_batches(config, stack)
+    door = HttpListener(listener, config.http.max_connections, config.http.send_timeout_s)
     parts = WebParts(
         turns=manager,
         sessions=manager,
@@ -117,11 +119,12 @@ async def start_front(
         gate=access.gate,
         check_admission=check_admission,
         readiness=ready,
+        connections=door.counts,
         version=installed_version(),
         started_at=time.time(),
         observatory=observatory,
     )
-    await stack.enter_async_context(serve_http(parts, listener, config, access.certificates))
+    await stack.enter_async_context(serve_http(parts, door, config, access.certificates))
     await batches.start(LineRunner(parts))
     following = asyncio.create_task(
         keep_doing("events of the cache are not counted", partial(observatory.kv_events.follow, engine.cache_events))
@@ -164,26 +167,26 @@ class _HttpServer(uvicorn.Server):
 
 @contextlib.asynccontextmanager
 async def serve_http(
-    parts: WebParts, listener: socket.socket, config: ServerConfig, certificates: Certificates | None
+    parts: WebParts, listener: HttpListener, config: ServerConfig, certificates: Certificates | None
 ) -> AsyncIterator[None]:
     """Answer HTTP on ``listener`` until the end of the context."""
     context = None if certificates is None else certificates.ssl_context()
-    server = _HttpServer(
-        uvicorn.Config(
-            create_app(parts),
-            http=bounded_protocol(config.http),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=config.log.requests,
-            server_header=False,
-            backlog=config.http.backlog,
-            timeout_keep_alive=config.http.keep_alive_s,
-            timeout_graceful_shutdown=LAST_WORDS_S,
-            ssl_context_factory=None if context is None else lambda _config, _default: context,
-        )
+    protocol = bounded_protocol(config.http)
+    how = uvicorn.Config(
+        create_app(parts),
+        http=protocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=config.log.requests,
+        server_header=False,
+        timeout_keep_alive=config.http.keep_alive_s,
+        timeout_graceful_shutdown=LAST_WORDS_S,
     )
-    serving = asyncio.ensure_future(server.serve([listener]))
+    how.load()
+    server = _HttpServer(how)
+    serving = asyncio.ensure_future(server.serve([]))  # on no socket of its own
+    listener.start(lambda: protocol(how, server.server_state, {}), context, backlog=config.http.backlog)
     watching = (
         None
         if certificates is None or context is None
@@ -196,6 +199,7 @@ async def serve_http(
     finally:
         if watching is not None:
             await end(watching)
+        listener.stop()
         server.should_exit = True
         await serving
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import errno
+import logging
+import resource
 import socket
 import tempfile
 from pathlib import Path
 
 from ..sessions.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 
 def listen(host: str, port: int, kind: str) -> socket.socket:
@@ -39,6 +43,25 @@ def port_error(host: str, port: int, kind: str, error: OSError) -> ConfigError:
                 field="server.host",
                 remedy="give --host an address of this machine",
             )
+
+
+def allow_open_files(wanted: int) -> None:
+    """Let this process and its children have ``wanted`` files open, connections among them, as far as the system does.
+
+    What is missing is logged: connections would run into that limit before they run into theirs.
+    """
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if now == resource.RLIM_INFINITY or now >= wanted:
+        return
+    reachable = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (reachable, most))
+    if reachable < wanted:
+        logger.warning(
+            "%d files may be open at once, %d are wanted: raise the limit (ulimit -n, LimitNOFILE), or lower "
+            "--http-max-connections and --grpc-max-connections",
+            reachable,
+            wanted,
+        )
 
 
 def prepare_data_dir(folder: Path) -> None:

@@ -59,7 +59,6 @@ def cache_folder() -> Path:
 
 def _build(level: Level, flags: list[str], target: Path, progress: Progress) -> None:
     stage = f"building the CPU kernels for {level.label} (once, about half a minute)"
-    logger.info("%s", stage)
     progress(stage, 0.0)
     started = time.monotonic()
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="build-") as folder:

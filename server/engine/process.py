@@ -22,6 +22,7 @@ import zmq
 
 from ...kernels.backend import prepare, select
 from ...sessions.errors import SessileError
+from ..log_lines import log_to_stderr
 from ..model.registry import load_model, resolve_model
 from ..model.source import ModelSource, default_cache_dir
 from .cache_messages import CacheCall
@@ -221,9 +222,7 @@ def _die_with_parent() -> None:
 
 def main() -> int:
     """Entry point of the child; the front alone starts it."""
-    logging.basicConfig(
-        level=os.environ.get("SESSILE_LOG_LEVEL", "info").upper(), format="%(levelname)s %(name)s: %(message)s"
-    )
+    log_to_stderr(os.environ.get("SESSILE_LOG_LEVEL", "info"))
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)  # the watchdog asks where a hanging engine is
     _die_with_parent()

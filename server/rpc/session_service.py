@@ -9,6 +9,7 @@ from msgspec import structs
 
 from ...sessions.errors import RequestError
 from ...sessions.manager.service import Sessions
+from ..field_names import FieldNames
 from ..proto import events, keeping, requests, responses, transfer, turns, views
 from ..proto import session_pb2 as pb
 from ..proto.session_pb2_grpc import SessionServiceServicer
@@ -16,6 +17,12 @@ from .authentication import caller
 from .patience import Context, send_all
 
 TENANT_KEY = "x-sessile-tenant"
+_TOOL_FIELDS = FieldNames(
+    {
+        r"tools\[(\d+)\]\.function\.parameters": r"tools[\1].parameters_json",
+        r"tools\[(\d+)\]\.function\.(\w+)": r"tools[\1].\2",
+    }
+)
 CHUNK_BYTES = 256 * 1024  # of an exported file in one message
 
 
@@ -28,7 +35,9 @@ class SessionService(SessionServiceServicer):
         self._read_timeout_s = read_timeout_s
 
     async def Open(self, request: pb.OpenRequest, context: Context) -> pb.OpenResponse:
-        view = await self._sessions.open(requests.read_open(request, _tenant(request.tenant, context)))
+        opening = requests.read_open(request, _tenant(request.tenant, context))
+        with _TOOL_FIELDS.told():
+            view = await self._sessions.open(opening)
         return pb.OpenResponse(session=views.write_session(view))
 
     async def Append(self, request: pb.AppendRequest, context: Context) -> pb.AppendResponse:

@@ -37,7 +37,7 @@ def create_app(parts: WebParts) -> FastAPI:
         redoc_url=None,
         dependencies=[Depends(authentication(parts.gate))],
     )
-    metrics = HttpMetrics(lambda: parts.engine.stats, parts.observatory, parts.readiness)
+    metrics = HttpMetrics(parts)
     metrics.registry.register(BatchCollector(lambda: parts.batches.counts()))
     app.include_router(inference_routes(parts, metrics))
     app.include_router(responses_routes(parts, metrics))

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...sessions.batches.errors import BatchIsOver, FileInUse, StorageFull, UnknownBatch, UnknownFile
-from ...sessions.errors import RequestError, SessileError
+from ...sessions.errors import CapacityError, RequestError, SessileError
 from ..error_status import error_metadata, retry_after_s, status_of
 from .no_such_route import no_such_route
 
@@ -37,6 +37,17 @@ class EncodedBody(RequestError):
             f"the body's content-encoding is {encoding[:40]!r}",
             field="content-encoding",
             remedy="send it as it is, without one",
+        )
+
+
+class TooManyConnections(CapacityError):
+    """There are as many connections as there may be."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"{limit} connections are open already",
+            remedy="use a connection for more than one request, close idle ones, or raise --http-max-connections",
+            retry_after_s=1.0,
         )
 
 
@@ -67,6 +78,8 @@ def http_status_of(error: SessileError) -> tuple[int, str]:
             return 413, "body_too_large"
         case EncodedBody():
             return 415, "encoded_body"
+        case TooManyConnections():
+            return 503, "too_many_connections"
         case UnknownModel():
             return 404, "model_not_found"
         case UnknownResponse():

@@ -30,8 +30,13 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     max_header_bytes: Annotated[int, Meta(ge=1024, description="size of a request's line and headers, at most")] = (
         64 * 1024
     )
+    max_connections: Annotated[
+        int,
+        Meta(ge=1, le=2**31 - 1, description="connections at once, at most; more get a 503, over TLS they are closed"),
+    ] = 4096
     send_timeout_s: Annotated[
-        float, Meta(gt=0, description="seconds for a request's headers, and for each piece of its body")
+        float,
+        Meta(gt=0, description="seconds for a TLS handshake, a request's headers, and each 32 KiB of its body"),
     ] = 30.0
     read_timeout_s: Annotated[
         float, Meta(gt=0, description="seconds after which a client that does not read its answer is cut off")

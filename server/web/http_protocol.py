@@ -15,10 +15,11 @@ from .http_config import HttpConfig
 
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_PIECE_BYTES = 32 * 1024  # of a body, for which there is as much time as for all headers
 _LINGER_S = 2.0  # in which a client that still sends can read why it is cut off
 
 
-def bounded_protocol(http: HttpConfig) -> type[asyncio.Protocol]:
+def bounded_protocol(http: HttpConfig) -> type[BoundedProtocol]:
     """A protocol for uvicorn with the bounds of ``http``."""
 
     class Protocol(BoundedProtocol):
@@ -55,7 +56,7 @@ class _Deadline:
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection. A client that exceeds a bound is told where it can be, and cut off."""
+    """One connection. A client that exceeds a bound is told where it can be, and cut off. ``lost``: it is over."""
 
     bounds = HttpConfig()
 
@@ -63,7 +64,9 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._pending_bytes = 0  # that came and are no body: a line, headers, trailers, whatever stands around chunks
         self._unread_bytes = 0  # of the answer, when we last looked whether the client reads
+        self._piece_bytes = 0  # of the body, since its time began anew
         self._is_cut_off = False
+        self.lost: asyncio.Future[None] = self.loop.create_future()
         self._sending = _Deadline(self.loop, self.bounds.send_timeout_s, self._give_up_request)
         self._reading = _Deadline(self.loop, self.bounds.read_timeout_s, self._give_up_answer)
         self._leaving = _Deadline(self.loop, _LINGER_S, self._abort)
@@ -78,6 +81,8 @@ class BoundedProtocol(HttpToolsProtocol):
         for deadline in (self._sending, self._reading, self._leaving):
             deadline.stop()
         super().connection_lost(exc)
+        if not self.lost.done():
+            self.lost.set_result(None)
 
     def data_received(self, data: bytes) -> None:
         if self._is_cut_off:
@@ -105,6 +110,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._cut_off(_TOO_LARGE)
         if self._is_cut_off:
             return
+        self._piece_bytes = 0
         self._sending.start()  # for the body, if there is one
         super().on_headers_complete()
 
@@ -112,7 +118,10 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._is_cut_off:
             return
         self._pending_bytes = 0
-        self._sending.start()
+        self._piece_bytes += len(body)
+        if self._piece_bytes >= _PIECE_BYTES:
+            self._piece_bytes = 0
+            self._sending.start()
         super().on_body(body)
 
     def on_message_complete(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -12,21 +12,18 @@ from prometheus_client.registry import Collector
 
 from ...sessions.errors import SessileError
 from ...sessions.manager.requests import TurnFinished
-from ..engine.messages import EngineStats
 from ..observe.histogram import LATENCIES, TOKEN_TIMES, Histogram
-from ..observe.observatory import Observatory
-from ..readiness import Readiness
 from .errors import http_status_of
+from .parts import WebParts
 from .server_metrics import ServerCollector, histogram_family, labelled
 
 
 class HttpMetrics(Collector):
-    """Counters of the HTTP front. ``read_stats`` gives the engine's latest counters at each scrape."""
+    """Counters of the HTTP front. ``parts`` are asked at each scrape."""
 
-    def __init__(
-        self, read_stats: Callable[[], EngineStats], observatory: Observatory, readiness: Callable[[], Readiness]
-    ) -> None:
-        self._readiness = readiness
+    def __init__(self, parts: WebParts) -> None:
+        self._readiness = parts.readiness
+        self._connections = parts.connections
         self.turns: collections.Counter[tuple[str, str]] = collections.Counter()  # by endpoint and outcome
         self.in_flight = 0
         self.errors: collections.Counter[str] = collections.Counter()  # by code
@@ -35,7 +32,7 @@ class HttpMetrics(Collector):
         self.duration = Histogram(LATENCIES)
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
-        self.registry.register(ServerCollector(read_stats, observatory))
+        self.registry.register(ServerCollector(lambda: parts.engine.stats, parts.observatory))
 
     def collect(self) -> Iterator[Metric]:
         """What HTTP counts, at the time of a scrape."""
@@ -46,6 +43,11 @@ class HttpMetrics(Collector):
             turns.add_metric([endpoint, outcome], count)
         yield turns
         yield GaugeMetricFamily("sessile_http_turns_in_flight", "Turns over HTTP that run now", self.in_flight)
+        connections = self._connections()
+        yield GaugeMetricFamily("sessile_http_connections", "Connections over HTTP", connections.open)
+        yield CounterMetricFamily(
+            "sessile_http_connections_refused", "Connections beyond the bound", connections.refused
+        )
         now = self._readiness()
         yield GaugeMetricFamily("sessile_ready", "1 while turns are taken", int(now.takes_turns))
         yield GaugeMetricFamily(

@@ -18,6 +18,7 @@ from ..identity.gate import Gate
 from ..observe.observatory import Observatory
 from ..readiness import Readiness
 from .http_config import HttpConfig
+from .http_listener import ConnectionCounts
 from .names import ServedName
 from .writers import TokenBytes
 
@@ -76,7 +77,8 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WebParts:
-    """``readiness`` says what probes are told; ``check_admission`` raises Draining once no new work is taken."""
+    """``readiness`` says what probes are told; ``check_admission`` raises Draining once no new work is taken;
+    ``connections`` counts those over HTTP."""
 
     turns: Turns
     sessions: Sessions
@@ -88,6 +90,7 @@ class WebParts:
     gate: Gate
     check_admission: Callable[[], None]
     readiness: Callable[[], Readiness]
+    connections: Callable[[], ConnectionCounts]
     version: str
     started_at: float  # seconds since the epoch
     observatory: Observatory

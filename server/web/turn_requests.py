@@ -18,6 +18,7 @@ from ...sessions.manager.validation import require_identifier
 from ...sessions.messages import Message, Role, Tool, ToolCall
 from ..engine.messages import Priority
 from ..engine.sampling_params import SamplingParams
+from ..field_names import FieldNames
 from .bodies import (
     ChatBody,
     ChatMessage,
@@ -27,7 +28,6 @@ from .bodies import (
     first_refused_value,
     metadata_without_effect,
 )
-from .field_names import FieldNames
 from .grammar_fields import wanted_grammar
 
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's, for /v1/completions

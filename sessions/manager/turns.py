@@ -143,7 +143,7 @@ class Turns:
         entry = await self.tokenise(lambda: self.prompts.entry(session, log, request.input, kind, limit))
         token_ids = log.token_ids() + list(entry.token_ids if entry is not None else ())
         max_tokens = request.sampling.max_tokens if isinstance(request, GenerateRequest) else None
-        validation.require_room(len(token_ids), max_tokens, self.engine_info(), "input")
+        validation.require_room(len(token_ids), max_tokens, self.engine_info(), "input", "sampling.max_tokens")
         return TurnPrompt(
             token_ids=token_ids,
             entry=entry,

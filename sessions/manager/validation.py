@@ -96,7 +96,7 @@ def require_opening_of(system: str | None, tools: Sequence[Tool], persistence: P
 def require_turn(request: GenerateRequest, engine: EngineReady) -> None:
     """Raise RequestError naming the first thing that no session could answer."""
     require_mutation(request)
-    require_sampling(request.sampling, request.stop, engine)
+    require_sampling(request.sampling, request.stop, engine, "sampling.")
     if request.input is not None:
         require_input(request.input, engine, "input")
 
@@ -221,9 +221,13 @@ def _require_token_ids(token_ids: Sequence[int], engine: EngineReady, field: str
         )
 
 
-def require_sampling(sampling: SamplingParams, stop: Sequence[str], engine: EngineReady) -> None:
-    """Raise RequestError naming the first parameter that is out of range."""
-    sampling.validate()
+def require_sampling(sampling: SamplingParams, stop: Sequence[str], engine: EngineReady, within: str = "") -> None:
+    """Raise RequestError naming the first parameter that is out of range. ``within``: what stands before its name."""
+    try:
+        sampling.validate()
+    except RequestError as error:
+        error.field = f"{within}{error.field}"
+        raise
     validate_stop_strings(stop)
     for index, text in enumerate(stop):
         require_text(text, f"stop[{index}]")
@@ -231,20 +235,25 @@ def require_sampling(sampling: SamplingParams, stop: Sequence[str], engine: Engi
         if not 0 <= token_id < engine.vocab_size:
             raise RequestError(
                 f"token id {token_id} is not in the vocabulary",
-                field=f"stop_token_ids[{index}]",
+                field=f"{within}stop_token_ids[{index}]",
                 remedy=f"ids are from 0 to {engine.vocab_size - 1}",
             )
     for token_id in sampling.logit_bias:
         if not 0 <= token_id < engine.vocab_size:
             raise RequestError(
                 f"token id {token_id} is not in the vocabulary",
-                field=f"logit_bias[{token_id}]",
+                field=f"{within}logit_bias[{token_id}]",
                 remedy=f"ids are from 0 to {engine.vocab_size - 1}",
             )
 
 
-def require_room(num_tokens: int, max_tokens: int | None, engine: EngineReady, field: str) -> None:
-    """Raise ContextOverflow unless the prompt and the tokens asked for (at least 1) fit the context."""
+def require_room(
+    num_tokens: int, max_tokens: int | None, engine: EngineReady, field: str, asked_in: str = "max_tokens"
+) -> None:
+    """Raise ContextOverflow unless the prompt and the tokens asked for (at least 1) fit the context.
+
+    ``field`` has the prompt, ``asked_in`` says how many tokens are asked for.
+    """
     limit = engine.context_length
     if num_tokens + 1 > limit:
         raise ContextOverflow(
@@ -255,8 +264,8 @@ def require_room(num_tokens: int, max_tokens: int | None, engine: EngineReady, f
         )
     if max_tokens is not None and num_tokens + max_tokens > limit:
         raise ContextOverflow(
-            f"the prompt's {num_tokens} tokens and max_tokens {max_tokens} exceed the context of {limit}",
+            f"the prompt's {num_tokens} tokens and {asked_in} {max_tokens} exceed the context of {limit}",
             limit=limit,
-            field="max_tokens",
-            remedy=f"ask for at most {limit - num_tokens} tokens, or leave max_tokens out",
+            field=asked_in,
+            remedy=f"ask for at most {limit - num_tokens} tokens, or leave {asked_in} out",
         )

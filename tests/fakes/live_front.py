@@ -24,6 +24,7 @@ from sessile.server.observe.opening import reading_of
 from sessile.server.readiness import readiness
 from sessile.server.web.application import create_app
 from sessile.server.web.http_config import HttpConfig
+from sessile.server.web.http_listener import ConnectionCounts
 from sessile.server.web.names import ServedName
 from sessile.server.web.parts import WebParts
 from sessile.sessions.batches.config import BatchesConfig
@@ -119,6 +120,7 @@ async def live_front(
         served=ServedName("scripted", frozenset(names)),
         http=HttpConfig(),
         check_admission=lambda: None,
+        connections=ConnectionCounts,
         readiness=lambda: readiness(engine, lambda: None, lambda: store.failure),
         version="0",
         started_at=0.0,

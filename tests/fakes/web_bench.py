@@ -23,6 +23,7 @@ from sessile.server.text.answer_format import TextConfig, ToolFormat
 from sessile.server.web.application import create_app
 from sessile.server.web.batches_api.line_runner import LineRunner
 from sessile.server.web.http_config import HttpConfig
+from sessile.server.web.http_listener import ConnectionCounts
 from sessile.server.web.names import ServedName
 from sessile.server.web.parts import WebParts
 from sessile.sessions.batches.config import BatchesConfig
@@ -102,6 +103,7 @@ class WebBench:
             http=self.http,
             gate=self.gate,
             check_admission=lambda: None,
+            connections=ConnectionCounts,
             readiness=lambda: readiness(engine, lambda: None, lambda: bench.store.failure),
             version="1",
             started_at=0.0,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import resource
 import socket
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from sessile.server.places import listen, port_error, prepare_data_dir
+from sessile.server.places import allow_open_files, listen, port_error, prepare_data_dir
 from sessile.sessions.errors import ConfigError
 
 
@@ -59,3 +60,27 @@ def test_a_data_folder_that_cannot_be_written(tmp_path: Path) -> None:
             prepare_data_dir(folder)
         assert caught.value.field == "server.data_dir"
         assert "--data-dir" in str(caught.value)
+
+
+def test_as_many_files_may_be_open_as_there_may_be_connections(caplog: pytest.LogCaptureFixture) -> None:
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (500, most))
+        for wanted, found in ((400, 500), (600, 600)):
+            allow_open_files(wanted)
+            assert resource.getrlimit(resource.RLIMIT_NOFILE) == (found, most)
+        assert caplog.text == ""
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
+
+
+def test_files_that_the_system_does_not_let_open_are_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = [(500, 1000)]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, found: limits.append(found))
+    allow_open_files(9216)
+    assert limits[-1] == (1000, 1000)
+    assert "1000 files may be open at once, 9216 are wanted" in caplog.text
+    assert "lower --http-max-connections and --grpc-max-connections" in caplog.text

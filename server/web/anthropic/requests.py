@@ -13,9 +13,9 @@ from ....sessions.manager.validation import require_identifier
 from ....sessions.messages import Message, Role, Tool, ToolCall
 from ...engine.grammar import Grammar, GrammarKind
 from ...engine.sampling_params import SamplingParams
+from ...field_names import FieldNames
 from ...text.stop_strings import validate_stop_strings
 from ..bodies import fields_without_effect, first_refused_value, metadata_without_effect
-from ..field_names import FieldNames
 from ..foreign_tools import foreign_tool
 from ..turn_requests import refuse
 from .bodies import (

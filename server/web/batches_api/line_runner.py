@@ -41,7 +41,7 @@ class LineRunner:
     """See ``sessions.batches.worker.RunLine``. Its turns are not among the metrics of live requests."""
 
     def __init__(self, parts: WebParts) -> None:
-        metrics = HttpMetrics(lambda: parts.engine.stats, parts.observatory, parts.readiness)
+        metrics = HttpMetrics(parts)
         self._endpoints: dict[str, _Endpoint] = {
             "/v1/chat/completions": TurnEndpoint(parts, metrics, CHAT),
             "/v1/completions": TurnEndpoint(parts, metrics, COMPLETIONS),

@@ -18,8 +18,8 @@ from ....sessions.manager.requests import (
 from ....sessions.messages import Message, Role, Tool
 from ...engine.grammar import Grammar, GrammarKind
 from ...engine.sampling_params import SamplingParams
+from ...field_names import FieldNames
 from ..bodies import fields_without_effect, first_refused_value
-from ..field_names import FieldNames
 from ..foreign_tools import foreign_tool
 from ..turn_requests import ELSEWHERE_UNSET, refuse
 from .bodies import NamedFunction, ResponsesBody

@@ -81,6 +81,8 @@ def says(text: str) -> pb.TurnInput:
         ({"sampling": pb.SamplingParams(max_tokens=0)}, "sampling.max_tokens"),
         ({"sampling": pb.SamplingParams(top_p=0)}, "sampling.top_p"),
         ({"sampling": pb.SamplingParams(logprobs=21)}, "sampling.logprobs"),
+        ({"sampling": pb.SamplingParams(logit_bias={10**6: 1.0})}, "sampling.logit_bias[1000000]"),
+        ({"sampling": pb.SamplingParams(stop_token_ids=[10**6])}, "sampling.stop_token_ids[0]"),
         ({"stop": ["x"] * 2000}, "stop"),
         ({"stop": [""]}, "stop[0]"),
         ({"priority": 17}, "priority"),
@@ -104,7 +106,11 @@ async def test_bad_input_names_its_field(stub: Any, fields: dict[str, Any], fiel
     ("fields", "field"),
     [
         ({"model": "gpt-9"}, "model"),
-        ({"tools": [pb.Tool(name="")]}, "tools[0].function.name"),
+        ({"tools": [pb.Tool(name="")]}, "tools[0].name"),
+        (
+            {"tools": [pb.Tool(name="f"), pb.Tool(name="g", parameters_json='{"type": "array"}')]},
+            "tools[1].parameters_json",
+        ),
         ({"tools": [pb.Tool(name="f", parameters_json="[]")]}, "tools[0].parameters_json"),
         ({"tools": [pb.Tool(name="f", parameters_json="{" * 100_000)]}, "tools[0].parameters_json"),
     ],

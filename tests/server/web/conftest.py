@@ -29,6 +29,7 @@ from sessile.server.observe.observatory import Observatory
 from sessile.server.readiness import readiness
 from sessile.server.web.application import create_app
 from sessile.server.web.http_config import HttpConfig
+from sessile.server.web.http_listener import ConnectionCounts
 from sessile.server.web.names import ServedName
 from sessile.server.web.parts import WebParts
 from sessile.sessions.batches.counts import BatchCounts
@@ -153,6 +154,7 @@ class Stage:
             http=HttpConfig(max_body_bytes=200_000),
             gate=self.gate,
             check_admission=self.check_admission,
+            connections=ConnectionCounts,
             readiness=lambda: readiness(self.engine, self.check_admission, lambda: self.store_failure),
             version="1.2.3",
             started_at=1_700_000_000.0,

@@ -17,6 +17,7 @@ from sessile.server.front import serve_http
 from sessile.server.identity import reload
 from sessile.server.identity.auth_config import TlsConfig
 from sessile.server.identity.certificates import Certificates
+from sessile.server.web.http_listener import HttpListener
 
 
 def trusting(authority: Authority, *, shows: Path | None) -> ssl.SSLContext:
@@ -45,7 +46,7 @@ async def test_mutual_tls_and_a_new_certificate_without_a_restart(
     mutual = Certificates.configured(TlsConfig(cert=config.cert, key=config.key, client_ca=ours.client_ca))
     listener = socket.create_server(("localhost", 0))
     port = listener.getsockname()[1]
-    async with serve_http(stage.parts(), listener, ServerConfig(), mutual):
+    async with serve_http(stage.parts(), HttpListener(listener, 100, 30.0), ServerConfig(), mutual):
         assert await health(port, trusting(ours, shows=shown)) == 200
         with pytest.raises(httpx.TransportError):
             await health(port, trusting(ours, shows=None))

@@ -520,7 +520,7 @@ async def test_the_context_has_an_end(bench: Bench) -> None:
     other = await bench.open()
     for turn_input, max_tokens, field in (
         (TokenIdsInput((1,) * limit), None, "input"),
-        (TokenIdsInput((1,) * (limit - 5)), 6, "max_tokens"),
+        (TokenIdsInput((1,) * (limit - 5)), 6, "sampling.max_tokens"),
         (TextInput("x" * 20_000_000), None, "input"),
         (MessagesInput((user("x" * 5_000_000),)), None, "input.messages"),
     ):
@@ -549,11 +549,11 @@ async def test_the_context_has_an_end(bench: Bench) -> None:
         ({"input": MessagesInput((user("a"),) * 10_001)}, "input.messages"),
         ({"input": ToolResultInput("", "x")}, "input.tool_call_id"),
         ({"input": ToolResultInput("c", "\ud800")}, "input.content"),
-        ({"sampling": SamplingParams(temperature=float("nan"))}, "temperature"),
-        ({"sampling": SamplingParams(temperature=float("inf"))}, "temperature"),
-        ({"sampling": SamplingParams(max_tokens=0)}, "max_tokens"),
-        ({"sampling": SamplingParams(max_tokens=-1)}, "max_tokens"),
-        ({"sampling": SamplingParams(stop_token_ids=(999,))}, "stop_token_ids[0]"),
+        ({"sampling": SamplingParams(temperature=float("nan"))}, "sampling.temperature"),
+        ({"sampling": SamplingParams(temperature=float("inf"))}, "sampling.temperature"),
+        ({"sampling": SamplingParams(max_tokens=0)}, "sampling.max_tokens"),
+        ({"sampling": SamplingParams(max_tokens=-1)}, "sampling.max_tokens"),
+        ({"sampling": SamplingParams(stop_token_ids=(999,))}, "sampling.stop_token_ids[0]"),
         ({"stop": ("x",) * 2000}, "stop"),
         ({"stop": ("",)}, "stop[0]"),
         ({"stop": ("\ud800",)}, "stop[0]"),

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from typing import TypeVar
 
-from ...sessions.errors import SessileError
+from ..sessions.errors import SessileError
 
 Event = TypeVar("Event")
 
