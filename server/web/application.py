@@ -22,6 +22,7 @@ from .metrics import HttpMetrics
 from .no_such_route import no_such_route
 from .openapi import install_openapi
 from .parts import WebParts
+from .query_names import require_known_query
 from .responses_api.routes import responses_routes
 from .session_routes import session_routes
 from .status_routes import status_routes
@@ -35,7 +36,7 @@ def create_app(parts: WebParts) -> FastAPI:
         version=parts.version,
         description="A session inference server for LLM agents, with OpenAI's and Anthropic's endpoints.",
         redoc_url=None,
-        dependencies=[Depends(authentication(parts.gate))],
+        dependencies=[Depends(authentication(parts.gate)), Depends(require_known_query)],
     )
     metrics = HttpMetrics(parts)
     metrics.registry.register(BatchCollector(lambda: parts.batches.counts()))

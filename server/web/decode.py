@@ -34,9 +34,7 @@ async def body_pieces(request: Request, limit: int, too_large: BodyTooLarge) -> 
         BodyTooLarge: ``too_large``, as soon as it is known to be longer.
         RequestError: the client went away.
     """
-    encoding = request.headers.get("content-encoding", "identity")
-    if encoding.strip().lower() not in ("", "identity"):
-        raise EncodedBody(encoding)
+    require_plain(request)
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
         raise too_large
@@ -50,6 +48,13 @@ async def body_pieces(request: Request, limit: int, too_large: BodyTooLarge) -> 
                 yield piece
     except ClientDisconnect as error:
         raise RequestError("the client went away before its request was complete") from error
+
+
+def require_plain(request: Request) -> None:
+    """Raise EncodedBody for a request whose body is compressed."""
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.strip().lower() not in ("", "identity"):
+        raise EncodedBody(encoding)
 
 
 class BodyDecoder:

@@ -16,7 +16,6 @@ from ...sessions.manager.events import SessionEvent
 from ...sessions.manager.requests import (
     Appended,
     ExportRequest,
-    GenerateRequest,
     HintOutcome,
     Imported,
     ImportSession,
@@ -30,7 +29,8 @@ from ...sessions.manager.requests import (
     WatchRequest,
 )
 from ...sessions.manager.service import Sessions
-from .decode import BodyDecoder, read_body
+from ..field_names import FieldNames
+from .decode import BodyDecoder, read_body, require_plain
 from .header_text import header_text
 from .json_answer import json_answer
 from .openapi import describe_answer, describe_body, describe_file, describe_upload
@@ -53,6 +53,17 @@ from .watched import Streamed, StreamedEvents, sse
 _Body = TypeVar("_Body", bound=msgspec.Struct)
 _encode = msgspec.json.Encoder().encode
 _ONE = "/v1/sessions/{session_id}"
+_SENT_NAMES = FieldNames(
+    {
+        r"input\.(messages\b.*)": r"\1",
+        r"input(\[\d+\])": r"token_ids\1",
+        r"input\.(tool_call_id|name|content)": r"tool_result.\1",
+        r"hint\.\w+\.(\w+_s)econds": r"hint.\1",
+        r"hint\.\w+\.(\w+)": r"hint.\1",
+        r"persistence\.idle_seconds": "persistence.idle_s",
+    }
+)
+"""What the bodies call the fields that errors name."""
 
 
 def session_routes(parts: WebParts) -> APIRouter:
@@ -120,7 +131,8 @@ def _add_changes(router: APIRouter, parts: WebParts) -> None:
         """Open a session with an empty log."""
         body = await read(request, OpenBody)
         parts.served.check(body.model)
-        return json_answer(await sessions.open(body.request(tenant)))
+        with _SENT_NAMES.told():
+            return json_answer(await sessions.open(body.request(tenant)))
 
     @router.post(
         f"{_ONE}/fork",
@@ -164,7 +176,9 @@ def _add_keeping(router: APIRouter, parts: WebParts) -> None:
     )
     async def give_hint(session_id: str, request: Request, tenant: Tenant) -> Response:
         """Say what is going to happen, so that the session's KV is kept, or let go of, accordingly."""
-        return json_answer(await sessions.hint((await read(request, HintBody)).request(session_id, tenant)))
+        hint = (await read(request, HintBody)).request(session_id, tenant)
+        with _SENT_NAMES.told():
+            return json_answer(await sessions.hint(hint))
 
     @router.post(
         f"{_ONE}/suspend",
@@ -198,7 +212,9 @@ def _add_turns(router: APIRouter, parts: WebParts) -> None:
     )
     async def append_to_session(session_id: str, request: Request, tenant: Tenant) -> Response:
         """Add to the log and prefill, without an answer."""
-        return json_answer(await sessions.append((await read(request, AppendBody)).request(session_id, tenant)))
+        append = (await read(request, AppendBody)).request(session_id, tenant)
+        with _SENT_NAMES.told():
+            return json_answer(await sessions.append(append))
 
     @router.post(
         f"{_ONE}/generate",
@@ -209,10 +225,10 @@ def _add_turns(router: APIRouter, parts: WebParts) -> None:
     async def generate(session_id: str, request: Request, tenant: Tenant) -> Response:
         """Run a turn: add the input, sample an answer. With `stream`, events as the tokens come."""
         body = await read(request, GenerateBody)
-        turn = body.request(session_id, tenant)
+        events = _SENT_NAMES.told_of(sessions.generate(body.request(session_id, tenant)))
         if body.stream:
-            return StreamedEvents(sessions.generate(turn), _turn_event, parts.http.ping_s)
-        return Streamed(_whole(sessions, turn), _encode, "application/json")
+            return StreamedEvents(events, _turn_event, parts.http.ping_s)
+        return Streamed(_whole(events), _encode, "application/json")
 
 
 def _add_files(router: APIRouter, sessions: Sessions) -> None:
@@ -267,7 +283,13 @@ class _Reader:
 
 
 async def import_pieces(request: Request) -> AsyncGenerator[bytes, None]:
-    """The file of an import as it comes. Raises RequestError when the client goes away."""
+    """The file of an import as it comes.
+
+    Raises:
+        EncodedBody: it is compressed.
+        RequestError: the client went away.
+    """
+    require_plain(request)
     try:
         async with aclosing(request.stream()) as pieces:
             async for piece in pieces:
@@ -277,10 +299,10 @@ async def import_pieces(request: Request) -> AsyncGenerator[bytes, None]:
         raise RequestError("the client went away before its file was complete", field="file") from error
 
 
-async def _whole(sessions: Sessions, turn: GenerateRequest) -> AsyncGenerator[TurnAnswer, None]:
+async def _whole(events: AsyncGenerator[TurnEvent, None]) -> AsyncGenerator[TurnAnswer, None]:
     """The turn's answer, when it is over."""
     deltas: list[TurnDelta] = []
-    async with aclosing(sessions.generate(turn)) as events:
+    async with aclosing(events):
         async for event in events:
             if isinstance(event, TurnFinished):
                 yield whole_turn(deltas, event)

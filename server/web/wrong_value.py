@@ -12,7 +12,7 @@ from msgspec import inspect
 from ...sessions.errors import RequestError
 from ..settings import suggest
 
-_SAID = re.compile(r"^(?P<message>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?$", re.DOTALL)
+_SAID = re.compile(r"^(?P<message>.*?)(?: - at (?P<key>`key` in )?`\$\.?(?P<path>[^`]*)`)?$", re.DOTALL)
 _STEP = re.compile(r"(?P<item>\[(?:\d+|\.\.\.)\])|\.?(?P<name>[^.\[]+)")
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(?P<field>[^`]*)`")
 _MISSING_FIELD = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
@@ -36,6 +36,8 @@ def wrong_value(kind: Any, said: str, within: str = "") -> RequestError:
         return RequestError(f"missing field {field}", field=field)
     remedy = _one_of(_values_at(kind, path)) if _NONE_OF.match(message) else None
     where = f"{place}: " if place else "the body: "
+    if match and match["key"]:
+        where += "a name in it: "
     return RequestError(where + message[0].lower() + message[1:], field=place or None, remedy=remedy)
 
 

@@ -132,12 +132,25 @@ async def test_a_pin_for_which_a_tenant_has_no_room_says_when_to_come_back(
     assert "9 blocks" in refused.json()["error"]["message"]
 
 
+async def test_a_parameter_that_a_list_does_not_know_is_refused(client: httpx.AsyncClient) -> None:
+    unknown = await client.get("/sessions?page_sise=2")
+    assert (unknown.status_code, unknown.json()["error"]["param"]) == (400, "page_sise")
+    assert unknown.json()["error"]["details"]["remedy"] == "did you mean page_size?"
+    assert (await client.get("/sessions?page_size=2&page_token=")).status_code == 200
+    assert (await client.get(f"/sessions/{await opened(client)}?api-version=2")).status_code == 200
+
+
+async def test_a_compressed_file_is_refused_as_one(client: httpx.AsyncClient) -> None:
+    refused = await client.post("/sessions/import", content=b"\x1f\x8b", headers={"content-encoding": "gzip"})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (415, "content-encoding")
+
+
 @pytest.mark.parametrize(
     ("path", "body", "field"),
     [
         ("", {"sytem": "x"}, "sytem"),
         ("", {"persistence": {"when": "sometimes"}}, "persistence.when"),
-        ("", {"persistence": {"when": "always", "idle_s": 4}}, "persistence.idle_seconds"),
+        ("", {"persistence": {"when": "always", "idle_s": 4}}, "persistence.idle_s"),
         ("", {"tools": [{"type": "function"}]}, "tools[0]"),
         ("", {"model": "gpt-9"}, "model"),
         ("/{id}/generate", {"sampling": {"temperature": -1}}, "sampling.temperature"),
@@ -149,7 +162,16 @@ async def test_a_pin_for_which_a_tenant_has_no_room_says_when_to_come_back(
         ("/{id}/hint", {}, "hint"),
         ("/{id}/hint", {"hint": {"type": "pray"}}, "hint.type"),
         ("/{id}/hint", {"hint": {"type": "retain", "ttl": 3}}, "hint.ttl"),
-        ("/{id}/hint", {"hint": {"type": "retain", "priority": 1000}}, "hint.retain.priority"),
+        ("/{id}/hint", {"hint": {"type": "retain", "priority": 1000}}, "hint.priority"),
+        ("/{id}/hint", {"hint": {"type": "retain", "ttl_s": -1}}, "hint.ttl_s"),
+        ("/{id}/hint", {"hint": {"type": "tool_wait", "tool": "f", "p50_s": 3, "p95_s": 1}}, "hint.p95_s"),
+        ("/{id}/generate", {"token_ids": [0, 10**6]}, "token_ids[1]"),
+        ("/{id}/generate", {"messages": []}, "messages"),
+        ("/{id}/generate", {"tool_result": {"tool_call_id": "", "content": "x"}}, "tool_result.tool_call_id"),
+        ("/{id}/generate", {"text": "x", "sampling": {"max_tokens": 10**6}}, "sampling.max_tokens"),
+        ("/{id}/generate", {"text": "x", "sampling": {"max_tokens": 10**6}, "stream": True}, "sampling.max_tokens"),
+        ("/{id}/generate", {"text": "x", "sampling": {"logit_bias": {"x": 1}}}, "sampling.logit_bias"),
+        ("/{id}/append", {"token_ids": [0, 10**6]}, "token_ids[1]"),
         ("/{id}/fork", {"at": {"turn": 1, "token": 1}}, "at"),
         ("/{id}/fork", {"at": {"turn": 9}}, "at.turn"),
         ("/{id}/rollback", {}, "to"),
