@@ -33,6 +33,7 @@ from .tokens import load_decoder
 from .watch import watch
 
 CLEAN, FOUND, UNUSABLE = 0, 1, 2
+_MOST_ROUNDS = 10
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -134,13 +135,27 @@ def _check(arguments: argparse.Namespace) -> int:
         return status_of(report, config)
     repaired = 0
     if arguments.fix:
-        report.findings, repaired = apply_fixes(report.findings, unsafe=arguments.unsafe_fixes)
+        repaired = _repair(report, config, arguments)
     _write(report, config, arguments)
     if repaired:
         print(f"Repaired {repaired} findings.", file=sys.stderr)  # noqa: T201
     if arguments.fix:
         print(_repairs(report), end="", file=sys.stderr)  # noqa: T201
     return status_of(report, config)
+
+
+def _repair(report: Report, config: Config, arguments: argparse.Namespace) -> int:
+    """Repair sources until nothing is left to be repaired: behind one finding of a line another may stand."""
+    total = 0
+    for _ in range(_MOST_ROUNDS):
+        left, repaired = apply_fixes(report.findings, unsafe=arguments.unsafe_fixes)
+        if not repaired:
+            break
+        total += repaired
+        changed = {f.location.file for f in report.findings if f not in left}
+        again = checked(arguments, config, sorted(changed))
+        report.findings = [f for f in left if f.location.file not in changed] + again.findings
+    return total
 
 
 def _repairs(report: Report) -> str:

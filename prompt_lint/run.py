@@ -101,7 +101,10 @@ class Check:
             self._streams(name, [(name, sys.stdin.buffer)], frozenset())
             return
         try:
+            before = len(self.report.findings)
             self._text(name, source_of(name, sys.stdin.buffer.read()).text, language)
+            unwritten = self.report.findings[before:]  # there is no file to repair
+            self.report.findings[before:] = [msgspec.structs.replace(f, edits=()) for f in unwritten]
         except UnusableInput as error:
             self._unusable(error)
 

@@ -14,7 +14,7 @@ from .edits import javascript_edits, python_edits
 from .flow import Flow
 from .javascript.parser import read_javascript
 from .line_flow import GO, RUST, analyse_lines
-from .python_ir import read_python
+from .python_ir import read_any_python
 from .templates import analyse_jinja, analyse_prompt_file
 from .verdicts import CodeHit
 
@@ -105,7 +105,7 @@ def is_readable(file: str, text: str) -> bool:
     if language_of(file) is not Language.PYTHON:
         return True
     try:
-        read_python(text)
+        read_any_python(text)
     except (SyntaxError, ValueError, RecursionError):
         return False
     return True
@@ -132,7 +132,7 @@ def _python(file: str, text: str) -> list[CodeHit]:
     if not _WORTH_READING.search(text):
         return []
     try:
-        module = read_python(text)
+        module = read_any_python(text)
     except SyntaxError as error:
         reason = f"not Python {sys.version_info.major}.{sys.version_info.minor}: {error.msg}"
         raise UnusableInput(file, reason, error.lineno) from error

@@ -15,6 +15,7 @@ _MUTATORS = {"append", "extend", "insert", "push", "unshift", "add", "appendleft
 _CLEARING = {"len", "max", "min", "sum", "any", "all", "bool", "isinstance", "range"}
 _READING = {"open", "read_text", "read_bytes", "readFile", "readFileSync", "readTextFile"}  # a name is not a content
 _LAST_OF = {"takeRight", "takeLast"}
+_WINDOW = frozenset({Kind.WINDOW})
 _NUMBERS = {"int", "float", "round", "floor", "trunc"}
 _SORTING = {"sorted", "sort", "toSorted", "sortBy", "orderBy", "natsorted", "sort_values"}
 _OF_SETS = {"union", "intersection", "difference", "symmetric_difference", "copy"}
@@ -130,7 +131,7 @@ class Calls:
             printed = [expressions.printed(a, v) for a, v in zip(node.args, args, strict=True)]
             if last == "join":
                 return strung([*printed, receiver], node)
-            return merged([receiver, *printed, *kwargs.values()], node)
+            return merged([receiver, *printed, *kwargs.values()], node).without(_WINDOW)  # a text, no messages
         return None
 
     def _random_key(self, values: list[Value]) -> ir.Node | None:

@@ -10,7 +10,7 @@ from .loops import loop_marks, touched_containers
 from .reach import Reach
 from .sinks import Sink
 from .truncation import condition_of, drops_oldest, holds_messages
-from .values import EMPTY, VOLATILE_KINDS, Kind, Mark, Param, Value, either, strung
+from .values import EMPTY, VOLATILE_KINDS, Kind, Mark, Param, Value, either, one_of, strung
 from .verdicts import CodeHit
 
 _COMPLETION = frozenset({Kind.COMPLETION})
@@ -110,13 +110,28 @@ class Flow:
                 self._loop(node)
             case ir.Block():
                 self._truncation(node)
-                self._branch(node)
+                if node.others:
+                    self._paths(node)
+                else:
+                    self._branch(node)
             case ir.ClassDef():
                 self._statements(node.body)
             case ir.Def():
                 self._scope.frame.names[node.name] = Value(definition=node)
             case _:
                 self._expressions.value_of(node)
+
+    def _paths(self, node: ir.Block) -> None:
+        """Branches: behind them a name has what any of them gave it."""
+        frame = self._scope.frame
+        before = dict(frame.names)
+        self._branch(node)
+        ends = [frame.names]
+        for other in node.others:
+            frame.names = dict(before)
+            self._statements(other)
+            ends.append(frame.names)
+        frame.names = {name: one_of([end[name] for end in ends if name in end]) for end in ends for name in end}
 
     def _branch(self, node: ir.Block) -> None:
         """A body that runs under a condition."""

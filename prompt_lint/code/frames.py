@@ -60,7 +60,10 @@ class Scope:
             if isinstance(node, ir.Def):
                 self.functions.setdefault(node.name, node)
                 self.collect(node.body)
-            elif isinstance(node, ir.ClassDef | ir.Block | ir.For):
+            elif isinstance(node, ir.Block):
+                for path in node.paths:
+                    self.collect(path)
+            elif isinstance(node, ir.ClassDef | ir.For):
                 self.collect(node.body)
 
     def knows_attribute(self, name: str) -> bool:

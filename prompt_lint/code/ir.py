@@ -179,9 +179,15 @@ class For(Node):
 
 @dataclass(slots=True)
 class Block(Node):
-    """Bodies that may run: branches, loops, try blocks, with blocks."""
+    """Bodies that may run: loops, with blocks; and branches, of which `body` is one and `others` are the other ones."""
 
     body: list[Node] = field(default_factory=list)
+    others: list[list[Node]] = field(default_factory=list)
+
+    @property
+    def paths(self) -> list[list[Node]]:
+        """All bodies."""
+        return [self.body, *self.others]
 
 
 @dataclass(slots=True)

@@ -21,5 +21,5 @@ def touched_containers(body: list[ir.Node]) -> frozenset[str]:
         if isinstance(node, ir.Assign) and not node.augmented:
             names |= {target.id for target in node.targets if isinstance(target, ir.Name)}
         elif isinstance(node, ir.Block):
-            names |= touched_containers(node.body)
+            names = names.union(*(touched_containers(path) for path in node.paths))
     return frozenset(names)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import ir
+from .newer_python import older_syntax
 
 _CACHES = {"cache", "lru_cache", "cached", "cached_property", "memoize", "cache_resource", "cache_data"}
 _PROPERTIES = {"property", "cached_property", "computed_field"}
@@ -112,7 +113,10 @@ class PythonReader:
         at = self._at(node)
         body: list[ir.Node] = []
         match node:
-            case ast.If() | ast.While():
+            case ast.If():
+                body = [ir.Do(*at, self.expr(node.test)), *self._body(node.body, owner)]
+                return ir.Block(*at, body, [self._body(node.orelse, owner)])
+            case ast.While():
                 body = [ir.Do(*at, self.expr(node.test)), *self._body(node.body + node.orelse, owner)]
             case ast.With() | ast.AsyncWith():
                 for item in node.items:
@@ -121,10 +125,12 @@ class PythonReader:
                     body.append(ir.Assign(*at, targets, value) if targets else ir.Do(*at, value))
                 body += self._body(node.body, owner)
             case ast.Try() | ast.TryStar():
-                parts = node.body + [s for h in node.handlers for s in h.body] + node.orelse + node.finalbody
-                body = self._body(parts, owner)
+                handlers = ir.Block(*at, [], [self._body(handler.body, owner) for handler in node.handlers])
+                body = [*self._body(node.body + node.orelse, owner), handlers, *self._body(node.finalbody, owner)]
             case ast.Match():
-                body = self._body([s for c in node.cases for s in c.body], owner)
+                return ir.Block(
+                    *at, [ir.Do(*at, self.expr(node.subject))], [self._body(c.body, owner) for c in node.cases]
+                )
             case _:
                 return None
         return ir.Block(*at, body)
@@ -321,3 +327,14 @@ def _names(target: ast.expr) -> list[str]:
 def read_python(text: str) -> ir.Module:
     """Parse Python source. Raises: SyntaxError."""
     return PythonReader(text).module(ast.parse(text))
+
+
+def read_any_python(text: str) -> ir.Module:
+    """Parse Python source, also of newer versions than the one that runs. Raises: SyntaxError, the first one."""
+    try:
+        return read_python(text)
+    except SyntaxError as error:
+        try:
+            return read_python(older_syntax(text))
+        except SyntaxError:
+            raise error from None

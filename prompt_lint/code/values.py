@@ -143,6 +143,30 @@ def either(values: list[Value]) -> Value:
     return joined
 
 
+def one_of(values: list[Value]) -> Value:
+    """What a name holds behind branches of which each gave it one of these values."""
+    distinct = list({id(value): value for value in values}.values())
+    if len(distinct) == 1:
+        return distinct[0]
+    joined = either(distinct)
+    return replace(
+        joined,
+        pieces=_each_origin_once(joined.pieces),
+        is_set=any(value.is_set for value in distinct),
+        definition=next((value.definition for value in distinct if value.definition is not None), None),
+    )
+
+
+def _each_origin_once(pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
+    """Of what came from one place by several ways, what became text first."""
+    first: dict[tuple[Kind, int], Mark] = {}
+    for mark in (piece for piece in pieces if isinstance(piece, Mark)):
+        known = first.get((mark.kind, id(mark.origin)))
+        if known is None or mark.site.start < known.site.start:
+            first[mark.kind, id(mark.origin)] = mark
+    return tuple(p for p in pieces if not isinstance(p, Mark) or first[p.kind, id(p.origin)] is p)
+
+
 def merged(parts: list[Value], site: ir.Node) -> Value:
     """Parts that become one text at `site`."""
     joined = union(*parts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +116,25 @@ def test_repairs_that_touch_are_left_for_the_next_time() -> None:
         assert is_readable("a.py", code)
     assert repaired("a.py", code.encode()).decode() == code
     assert "x, sort_keys=True\n" in code
+
+
+def test_all_of_a_line_is_repaired_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.py"
+    path.write_text("def system_prompt(a, b):\n    return f'{set(a)} and {set(b)} and {set(a) | set(b)}'\n")
+    assert main(["check", str(path), "--isolated", "--fix"]) == 0
+    assert "sorted(set(a))} and {sorted(set(b))} and {sorted(set(a) | set(b))}" in path.read_text()
+    assert "Repaired 3" in capsys.readouterr().err
+
+
+def test_what_comes_from_standard_input_is_not_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.py"
+    path.write_text("# another text\n")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(SET.encode())))
+    assert main(["check", "-", "--isolated", "--fix", "--stdin-filename", str(path)]) == 1
+    assert path.read_text() == "# another text\n"
+    assert "PL203" in capsys.readouterr().out
 
 
 def test_every_case_is_repaired_at_most_once(cases: list[Any]) -> None:

@@ -206,9 +206,8 @@ class Parser(ExpressionParser):
         self.at += 1
         body: list[ir.Node] = [self._parenthesised()]
         body += self.block_or_statement()
-        if self.take("else"):
-            body += self.block_or_statement()
-        return ir.Block(*self.place(token), body)
+        otherwise = self.block_or_statement() if self.take("else") else []
+        return ir.Block(*self.place(token), body, [otherwise])
 
     def _parenthesised(self) -> ir.Node:
         token = self.token
@@ -255,10 +254,12 @@ class Parser(ExpressionParser):
         self.at += 1
         body = self.block_or_statement()
         while self.token.text in ("catch", "finally"):
+            always = self.token.text == "finally"
             self.at += 1
             if self.token.text == "(":
                 self.step_over()
-            body += self.block_or_statement()
+            after = self.block_or_statement()
+            body += after if always else [ir.Block(*self.place(token), [], [after])]
         return ir.Block(*self.place(token), body)
 
     def _on_return(self) -> ir.Node | None:
