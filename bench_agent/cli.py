@@ -47,14 +47,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command. 0: all went well; 1: an error, told in one sentence; 130: interrupted; others as it says."""
     try:
         from .commands.catalogue import COMMANDS
+
+        given = build_parser(COMMANDS).parse_args(arguments)
+        return int(given.execute(given))
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("sessile"):
             raise
         sys.stderr.write(_MISSING.format(name=error.name) + "\n")
         return 1
-    try:
-        given = build_parser(COMMANDS).parse_args(arguments)
-        return int(given.execute(given))
     except BenchError as error:
         sys.stderr.write(f"bench-agent: {error}\n")
         return 1

@@ -66,6 +66,7 @@ class _Swept:
     values: list[str] = field(default_factory=list)
     records: list[RunRecord] = field(default_factory=list)
     failures: dict[str, BenchError] = field(default_factory=dict)
+    interrupted: bool = False
 
     def whole(self) -> tuple[list[str], list[RunRecord]]:
         """The points that are not partial."""
@@ -76,7 +77,7 @@ class _Swept:
         """The exit status."""
         if self.failures:
             return 1
-        if not all(record.complete for record in self.records):
+        if self.interrupted or not all(record.complete for record in self.records):
             return 3
         return 4 if any(record.summary.counts.failed for record in self.records) else 0
 
@@ -92,6 +93,13 @@ async def _measure_all(name: str, values: Sequence[str], points: Sequence[Point]
             except BenchError as error:
                 found.failures[value] = error
                 continue
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or not found.records:
+                    raise
+                task.uncancel()  # a signal while a server started: what was measured before is told
+                found.interrupted = True
+                break
             found.values.append(value)
             found.records.append(record)
             if record.ended is Ended.INTERRUPTED:

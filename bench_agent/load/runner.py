@@ -84,6 +84,9 @@ class LoadRunner:
             Ended.INTERRUPTED: stop or asyncio.Event(),
         }
         for repeat in range(self._shape.repeats):
+            if ends[Ended.INTERRUPTED].is_set():
+                ended = Ended.INTERRUPTED
+                break
             ended = await self._one_repeat(repeat, ends)
             if ended is not Ended.DONE:
                 break

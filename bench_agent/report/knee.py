@@ -38,10 +38,12 @@ def plot_knee(name: str, points: Sequence[str], records: Sequence[RunRecord], fo
     xs = _places(points)
     knee = knee_of(xs, [throughput(record).value for record in records])
     figure, (rate, latency, hits) = new_figure(7.5, 8.0, rows=3)
-    _line(rate, xs, [throughput(record) for record in records], 1, "o", "-", "measured")
-    if records[0].summary.goodput is not None:
+    bounded = records[0].summary.goodput is not None
+    _line(rate, xs, [throughput(record) for record in records], 1, "o", "-", "within the bounds" if bounded else "all")
+    if bounded:
         _line(rate, xs, [r.summary.output_tokens_per_s for r in records], 1, "s", ":", "without the bounds")
-    rate.set_ylabel("output tokens a second" + (",\nwithin the bounds" if records[0].summary.goodput else ""))
+    rate.set_ylabel("output tokens a second")
+    rate.margins(y=0.1)
     rate.set_ylim(bottom=0)
     for mark, line, label, pick in (("o", "-", "p50", "p50"), ("^", "--", "p99", "p99")):
         found = [getattr(r.summary.ttft_later_s, pick) if r.summary.ttft_later_s else None for r in records]
@@ -49,21 +51,28 @@ def plot_knee(name: str, points: Sequence[str], records: Sequence[RunRecord], fo
     tpot = [r.summary.tpot_s.p50 if r.summary.tpot_s else None for r in records]
     _line(latency, xs, tpot, 1000, "s", ":", "time an output token, p50")
     latency.set_yscale("log")
-    plain_ticks(latency.yaxis)
+    plain_ticks(latency.yaxis, 7)
     latency.set_ylabel("ms")
     latency.legend(fontsize=8)
     for mark, line, label in (("o", "-", "server"), ("s", ":", "reusable")):
         shares = [getattr(record.summary.hit_rates, label) for record in records]
         known = [(x, value * 100) for x, value in zip(xs, shares, strict=True) if value is not None]
         if known:
-            hits.plot(*zip(*known, strict=True), marker=mark, linestyle=line, color="black", label=_HITS[label])
+            filled = label == "server"
+            hits.plot(
+                *zip(*known, strict=True), marker=mark, markersize=4 if filled else 9, linestyle=line, color="black",
+                fillstyle="full" if filled else "none", label=_HITS[label],
+            )  # fmt: skip
     hits.set_ylabel("prompt tokens, %")
     hits.set_ylim(0, 105)
     hits.set_xlabel(name)
     if hits.lines:
         hits.legend(fontsize=8, loc="lower left")
     for panel in (rate, latency, hits):
+        if _is_geometric(xs):
+            panel.set_xscale("log")
         panel.set_xticks(xs, points)
+        panel.set_xticks([], minor=True)
         if knee is not None:
             panel.axvline(xs[knee], color="#707070", linestyle=(0, (4, 3)), linewidth=1.2)
     if knee is not None:
@@ -86,6 +95,11 @@ def _places(points: Sequence[str]) -> list[float]:
         return [float(place) for place in range(len(points))]
     rising = all(a < b for a, b in itertools.pairwise(numbers))
     return numbers if rising else [float(place) for place in range(len(points))]
+
+
+def _is_geometric(xs: Sequence[float]) -> bool:
+    """Whether the numbers rise by factors rather than by steps: on an even axis the first ones would lie together."""
+    return len(xs) > 2 and xs[0] > 0 and xs[-1] / xs[0] >= 8
 
 
 def _line(

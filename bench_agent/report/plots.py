@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from ..metrics.percentile import Estimate
 from ..metrics.records import TurnRecord, TurnStatus
 from .record import TURNS_FILE, RunRecord
-from .style import face, new_figure, plain_ticks, plot_labels, save, style
+from .style import face, legend_below, new_figure, plain_ticks, plot_labels, save, style
 
 SOURCES = {
     "computed": ("#707070", ""),
@@ -62,15 +62,15 @@ def plot_ttft(records: Sequence[RunRecord], turns: Sequence[Sequence[TurnRecord]
         if not first:
             _limit_line(panel, records)
         panel.set_xscale("log")
-        plain_ticks(panel.xaxis)
         panel.set_xlabel("time to the first token, ms")
         panel.set_ylabel("share of turns at or below")
         panel.set_title("first turns" if first else "later turns", fontsize=10)
         panel.set_ylim(0, 1.02)
         panel.margins(x=0.06)
+        plain_ticks(panel.xaxis, 7)
     if not drawn:
         return None
-    figure.legend(*axes[0].get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=4)
+    legend_below(figure, axes)
     return save(figure, folder / "ttft.png")
 
 
@@ -94,13 +94,19 @@ def plot_speed(records: Sequence[RunRecord], folder: Path) -> Path | None:
         tpot.axhline(limit, color="black", linestyle=(0, (1, 2)), linewidth=1.2, label=label)
     tpot.set_xticks(range(3), ["p50", "p90", "p99"])
     tpot.set_ylabel("time an output token, ms")
-    tpot.set_ylim(bottom=0)
+    tpot.set_xlim(-0.6, 2.6)
     tpot.margins(y=0.12)
-    figure.legend(*tpot.get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=4)
-    throughput.set_xticks(range(len(records)), plot_labels([record.label for record in records], 22), fontsize=8)
-    throughput.set_ylabel("output tokens a second, all sessions")
-    throughput.set_ylim(bottom=0)
+    tpot.set_ylim(bottom=0)
+    legend_below(figure, (tpot, throughput))
+    names = plot_labels([record.label for record in records], 22)
+    throughput.set_xticks(range(len(records)), names, fontsize=8)
+    if len(records) > 3:
+        for name in throughput.get_xticklabels():
+            name.set(rotation=30, ha="right", rotation_mode="anchor")
+    throughput.set_ylabel("output tokens a second,\nall sessions")
+    throughput.set_xlim(-0.6, len(records) - 0.4)
     throughput.margins(y=0.12)
+    throughput.set_ylim(bottom=0)
     return save(figure, folder / "speed.png")
 
 
@@ -129,13 +135,15 @@ def plot_turns(records: Sequence[RunRecord], turns: Sequence[Sequence[TurnRecord
             linewidth=1.4, elinewidth=0.8, capsize=2, label=label,
         )  # fmt: skip
     panel.set_yscale("log")
-    plain_ticks(panel.yaxis)
-    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+    plain_ticks(panel.yaxis, 12)
+    panel.margins(x=0.04)
+    panel.set_xlim(left=min(0.5, panel.get_xlim()[0]), right=max(1.5, panel.get_xlim()[1]))
+    panel.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     panel.set_xlabel("number of the turn in its session")
     panel.set_ylabel("time to the first token, ms\n(median; bars: 10th to 90th percentile)")
     if not drawn:
         return None
-    _legend(panel)
+    legend_below(figure, (panel,))
     return save(figure, folder / "turns.png")
 
 
@@ -166,7 +174,7 @@ def plot_tokens(records: Sequence[RunRecord], folder: Path) -> Path | None:
     panel.invert_yaxis()
     panel.set_xlabel("prompt tokens of all turns")
     panel.xaxis.set_major_formatter("{x:,.0f}")
-    figure.legend(*panel.get_legend_handles_labels(), fontsize=8, ncols=4, loc="outside lower center")
+    legend_below(figure, (panel,))
     return save(figure, folder / "tokens.png")
 
 
@@ -192,6 +200,9 @@ def _parts(record: RunRecord) -> dict[str, int]:
     return {"computed": tokens.computed, "cached": tokens.cached}
 
 
+_WIDE = 0.16  # bars narrower than this have their numbers upright
+
+
 def _bars(
     panel: Axes,
     places: npt.NDArray[np.float64],
@@ -211,14 +222,8 @@ def _bars(
     for place, value, reach in zip(places, values, high, strict=True):
         panel.annotate(
             f"{value:,.1f}" if value < 100 else f"{value:,.0f}", (float(place), value + reach), ha="center",
-            va="bottom", fontsize=7, xytext=(0, 3), textcoords="offset points",
+            va="bottom", fontsize=7, rotation=90 if width < _WIDE else 0, xytext=(0, 3), textcoords="offset points",
         )  # fmt: skip
-
-
-def _legend(panel: Axes) -> None:
-    """A legend, where there is something to tell."""
-    if panel.get_legend_handles_labels()[0]:
-        panel.legend(fontsize=8)
 
 
 def _limit_line(panel: Axes, records: Sequence[RunRecord]) -> None:

@@ -18,12 +18,14 @@ import pytest
 from scripted_openai import Script, ScriptedServer
 
 from sessile.bench_agent.cli import main
+from sessile.bench_agent.commands import sweep
+from sessile.bench_agent.commands.signals import Signals
 from sessile.bench_agent.commands.sweep import point_at
 from sessile.bench_agent.errors import BenchError
 from sessile.bench_agent.load.shape import LoadShape
 from sessile.bench_agent.measurement import Measurement
 from sessile.bench_agent.metrics.summary import Judgement
-from sessile.bench_agent.report.record import read_record
+from sessile.bench_agent.report.record import RunRecord, read_record
 from sessile.bench_agent.targets.target import TargetSpec
 from sessile.bench_agent.workload.adjust import Adjustments
 from sessile.bench_agent.workload.presets import preset
@@ -116,7 +118,8 @@ def test_ctrl_c_in_the_warm_up(tmp_path: Path) -> None:
 
     with serving(Script(tpot_s=0.02, words=words)) as server:
         assert run(server, tmp_path / "a", "--sessions", "1") == 3
-    assert read_record(tmp_path / "a").summary.counts.ok == 0
+    counts = read_record(tmp_path / "a").summary.counts
+    assert (counts.ok, counts.interrupted) == (0, 0)  # nothing of the load was sent any more
 
 
 STARTS = """#!%s
@@ -211,6 +214,27 @@ def test_a_sweep_keeps_what_it_measured_when_a_point_fails(tmp_path: Path, capsy
     shown = capsys.readouterr().out
     assert "concurrency 1" in shown and "concurrency 3" in shown and "concurrency 2 was not measured: " in shown
     assert (tmp_path / "knee.png").exists()
+
+
+def test_a_sweep_that_is_interrupted_at_its_last_server_tells_what_it_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The signal comes while the second point's server starts."""
+    measured = sweep.measure_target
+    started: list[str] = []
+
+    async def interrupted(signals: Signals, spec: TargetSpec, plan: Measurement, folder: Path) -> RunRecord:
+        started.append(plan.label)
+        if len(started) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(60)
+        return await measured(signals, spec, plan, folder)
+
+    monkeypatch.setattr(sweep, "measure_target", interrupted)
+    with serving(Script()) as server:
+        assert swept(server, tmp_path, "concurrency=1,2,3") == 3
+    assert started == ["concurrency 1", "concurrency 2"]
+    assert "concurrency 1" in capsys.readouterr().out and (tmp_path / "knee.png").exists()
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ from sessile.bench_agent.report.record import (
 )
 from sessile.bench_agent.report.rows import rows_of
 from sessile.bench_agent.report.standard import StandardReport, write_standard_report
+from sessile.bench_agent.report.style import face, legend_below, new_figure, plain_ticks, plot_labels, style
 from sessile.bench_agent.report.table import markdown_table, print_table
 from sessile.bench_agent.report.terminal import terminal
 from sessile.bench_agent.workload.adjust import Adjustments
@@ -191,6 +192,49 @@ def test_a_record_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: py
     with pytest.raises(BenchError, match=r"record.json cannot be written: No space left.*--out"):
         write_record(record("other"), tmp_path)
     assert read_record(path) == record() and [file.name for file in tmp_path.iterdir()] == ["record.json"]
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.1, 30_000.0), (1e-5, 1e5), (98.0, 103.0), (12.0, 4_000.0), (0.011, 0.05)])
+@pytest.mark.parametrize("most", [7, 12])
+def test_ticks_say_different_numbers_and_have_room(low: float, high: float, most: int) -> None:
+    _, (panel,) = new_figure()
+    panel.set_xscale("log")
+    panel.set_xlim(low, high)
+    plain_ticks(panel.xaxis, most)
+    shown = [label.get_text() for label in panel.get_xticklabels()]
+    assert 3 <= len(shown) <= most and len(set(shown)) == len(shown)
+    assert [float(text.replace(",", "")) for text in shown] == pytest.approx(list(panel.get_xticks()))
+
+
+def test_long_labels_of_a_plot_are_told_apart() -> None:
+    long = [f"a server with a very long name, build {n} (Q4_K_M, 8 threads)" for n in range(8)]
+    shown = plot_labels(long, 22)
+    assert len(set(shown)) == 8 and max(map(len, shown)) <= 22
+    assert all(f"build {n}" in text for n, text in enumerate(shown))
+    assert plot_labels(["same", "same", "_x"]) == ["1: same", "2: same", " _x"]
+    assert (
+        len({json.dumps([look.line, look.mark, look.hatch, face(n)]) for n in range(10) for look in [style(n)]}) == 10
+    )
+
+
+@pytest.mark.parametrize("number", [1, 8, 20])
+def test_a_legend_stays_in_its_figure(number: int) -> None:
+    figure, panels = new_figure(9.0, 4.2, columns=2)
+    for n, label in enumerate(plot_labels([f"a server with a long name, number {n} of all" for n in range(number)])):
+        panels[n % 2].plot([1, 2], [n, n], label=label)
+    legend_below(figure, panels)
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    assert len(legend.get_texts()) == number
+    box = legend.get_window_extent()
+    assert box.x0 >= 0 and box.x1 <= figure.bbox.x1
+
+
+def test_a_sweep_of_one_point_and_of_words_is_drawn(tmp_path: Path) -> None:
+    for folder, points in ((tmp_path / "one", ["4"]), (tmp_path / "words", ["float32", "bfloat16"])):
+        folder.mkdir()
+        path, knee = plot_knee("x", points, [record(point) for point in points], folder)
+        assert path.stat().st_size > 5000 and knee is None
 
 
 def test_off_a_terminal_a_table_is_as_wide_as_it_needs_to_be() -> None:
