@@ -83,6 +83,12 @@ _WITH_DAY = rf"(?:\b{_DAY_NAME},? ?(?:den |the |le |el )?)?"
 
 _FLAGS = re.IGNORECASE
 DATE_TIME = re.compile(rf"{_WITH_DAY}(?:{_DATE}){_GLUE}(?:{_CLOCK}|{_DOTTED_CLOCK}){_ZONE}", _FLAGS)
+# Letters and digits are both word characters to \\b: between the day and the hour of these there is no such edge.
+ISO_STAMP = re.compile(
+    rf"\b{_ANY_YEAR}-(?:0[1-9]|1[0-2])-(?:[012]\d|3[01])[T_](?:[01]\d|2[0-3])[:.-]?[0-5]\d"
+    r"(?:[:.-]?[0-6]\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?(?!\d)",
+    _FLAGS,
+)
 COMPACT_STAMP = re.compile(
     rf"\b{_YEAR}(?:0[1-9]|1[0-2])(?:[012]\d|3[01])[T_-]?(?:[01]\d|2[0-3])[0-5]\d(?:[0-5]\d)?Z?\b"
 )
@@ -113,7 +119,7 @@ SPOKEN = re.compile(
 )
 
 _WORDED = (AGO, DAY_PART, SPOKEN)
-_STAMPS = (ASCTIME, DATE_TIME, TIME_FIRST, COMPACT_STAMP, CLOCK)
+_STAMPS = (ISO_STAMP, ASCTIME, DATE_TIME, TIME_FIRST, COMPACT_STAMP, CLOCK)
 _DIGIT = re.compile(r"\d")  # each of these stamps has one
 _OF_DATES = re.compile(r"[\d期月火水木金土日]")  # each date has one of these
 
