@@ -14,8 +14,8 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 from ...sessions.errors import RequestError
+from ...sessions.malformed_json import malformed
 from .errors import BodyTooLarge, EncodedBody
-from .malformed import malformed
 from .wrong_value import wrong_value
 
 Body = TypeVar("Body", bound=msgspec.Struct)

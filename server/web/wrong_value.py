@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import inspect
 
 from ...sessions.errors import RequestError
+from ...sessions.malformed_json import join
 from ..settings import suggest
 
 _SAID = re.compile(r"^(?P<message>.*?)(?: - at (?P<key>`key` in )?`\$\.?(?P<path>[^`]*)`)?$", re.DOTALL)
@@ -39,11 +40,6 @@ def wrong_value(kind: Any, said: str, within: str = "") -> RequestError:
     if match and match["key"]:
         where += "a name in it: "
     return RequestError(where + message[0].lower() + message[1:], field=place or None, remedy=remedy)
-
-
-def join(path: str, field: str) -> str:
-    """The path of ``field`` in what ``path`` names; either may be empty."""
-    return f"{path}.{field}" if path and field and field[0] != "[" else path + field
 
 
 def _one_of(values: Sequence[object]) -> str | None:

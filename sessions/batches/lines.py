@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from ..malformed_json import BYTE_ORDER_MARK, malformed
 from .batch import LineProblem
 from .failures import InputLost, InputUnreadable
 
@@ -38,6 +40,7 @@ class _BadLine(Exception):
         self.param = param
 
 
+_NAMED = re.compile(r"(?:`\$\.|unknown field `)(?P<field>\w+)")  # what the decoder says of a field
 _FIELDS = msgspec.json.Decoder(_Sent)
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -101,6 +104,8 @@ class BatchInput:
             number = 0
             while text := file.readline(self._max_line_bytes + 2):
                 number += 1
+                if number == 1:
+                    text = text.removeprefix(BYTE_ORDER_MARK)
                 if text.strip():
                     yield number, text
                 while text and not text.endswith(b"\n"):  # the rest of a line that is too long
@@ -140,9 +145,10 @@ class BatchInput:
         except msgspec.ValidationError as error:
             missing = self._missing(text)
             code = "missing_required_parameter" if missing is not None else "invalid_line"
-            raise _BadLine(code, str(error), missing) from error
+            named = _NAMED.search(str(error))
+            raise _BadLine(code, str(error), missing or (named and named["field"])) from error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise _BadLine("invalid_json_line", f"the line is not valid JSON: {error}") from error
+            raise _BadLine("invalid_json_line", str(malformed(text, str(error), "the line"))) from error
 
     def _missing(self, text: bytes) -> str | None:
         try:

@@ -9,6 +9,7 @@ from msgspec import UNSET
 from starlette.responses import Response
 
 from ....sessions.errors import RequestError
+from ...field_names import FieldNames
 from ..decode import BodyDecoder, read_body
 from ..json_answer import json_answer
 from ..openapi import describe_answer, describe_body
@@ -55,7 +56,9 @@ def batch_routes(parts: WebParts) -> APIRouter:
         after: Annotated[str | None, Query(description="`last_id` of the page before")] = None,
     ) -> Response:
         """Batches, the newest first."""
-        return json_answer(batch_list(await batches.batches(tenant, after=after, limit=limit + 1), limit))
+        with FieldNames({"batch_id": "after"}).told():
+            found = await batches.batches(tenant, after=after, limit=limit + 1)
+        return json_answer(batch_list(found, limit))
 
     @router.get(_ONE, responses=describe_answer(BatchObject), response_class=Response)
     async def get_batch(batch_id: str, tenant: Tenant) -> Response:

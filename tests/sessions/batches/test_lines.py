@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sessile.sessions.batches.answers import error_line, response_line
 from sessile.sessions.batches.lines import MOST_PROBLEMS, BatchInput
 
 URL = "/v1/chat/completions"
@@ -49,6 +50,42 @@ def checked(tmp_path: Path, content: bytes, max_lines: int = 1000) -> tuple[int,
 def test_a_bad_line_is_told_with_its_number(tmp_path: Path, line: bytes, code: str) -> None:
     content = b"\n".join([request("first"), b"", line, request("last")])
     assert checked(tmp_path, content) == (3, [(3, code)])
+
+
+@pytest.mark.parametrize(
+    ("line", "param", "words"),
+    [
+        (request(custom_id=3), "custom_id", "got `int`"),  # type: ignore[arg-type]
+        (request(priority=1), "priority", "unknown field"),
+        (b'{"method": "POST"}', "custom_id", "missing"),
+        (b'{"custom_id": "\\ud83d"}', None, "custom_id has half of a surrogate pair"),
+        (b'{"custom_id": "\\ud83d\\ude00",}', None, "not valid JSON"),
+        (b'{"body": {"temperature": NaN}}', None, "body.temperature is NaN"),
+    ],
+)
+def test_a_bad_line_is_told_with_what_is_wrong(tmp_path: Path, line: bytes, param: str | None, words: str) -> None:
+    path = tmp_path / "input.jsonl"
+    path.write_bytes(line)
+    _, (problem,) = BatchInput(path, len(line), URL, 500).check(10)
+    assert problem.param == param
+    assert words in problem.message
+
+
+def test_a_byte_order_mark_before_the_first_line_is_passed_over(tmp_path: Path) -> None:
+    content = b"\xef\xbb\xbf" + request("a") + b"\n" + request("b")
+    assert checked(tmp_path, content) == (2, [])
+    path = tmp_path / "input.jsonl"
+    lines = BatchInput(path, len(content), URL, 500).lines(set())
+    assert [line.custom_id for line in lines] == ["a", "b"]
+
+
+def test_a_line_of_results_is_one_line_to_every_reader() -> None:
+    text = "a\u2028b\u2029c\x85d🐘"
+    body = json.dumps({"text": text}, ensure_ascii=False).encode()
+    for line in (response_line(text, 200, "r", body), error_line(text, "code", text)):
+        assert len(line.decode().splitlines()) == 1
+        assert json.loads(line)["custom_id"] == text
+    assert json.loads(response_line(text, 200, "r", body))["response"]["body"]["text"] == text
 
 
 def test_the_file_as_a_whole(tmp_path: Path) -> None:

@@ -121,6 +121,12 @@ async def test_bad_lines_are_told_with_their_numbers(sdk: openai.AsyncOpenAI) ->
     assert [(problem.line, problem.code) for problem in batch.errors.data] == [(21, "too_many_lines")]
 
 
+async def test_a_page_behind_nothing_names_its_parameter(http: httpx.AsyncClient) -> None:
+    for path in ("/v1/files", "/v1/batches"):
+        answer = await http.get(path, params={"after": "x"})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (404, "after")
+
+
 async def test_what_is_not_a_lines_fault_is_tried_again(web: WebBench, sdk: openai.AsyncOpenAI) -> None:
     for error in (CapacityError("full", retry_after_s=0.01), EngineError("it died", retry_after_s=0.01)):
         web.bench.engine.will_say([64, 257], fail_after=0, error=error)
