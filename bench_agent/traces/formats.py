@@ -29,7 +29,7 @@ from . import (
 )
 from .losses import ALL, Trait
 from .rows import first_values, values
-from .source import UNUSABLE, BadLines, files_of, reason_of, sha256_of
+from .source import UNUSABLE, BadLines, Place, files_of, reason_of, sha256_of
 
 _SUFFIXES = (".jsonl", ".json", ".traj", ".ndjson", ".yaml", ".yml")
 
@@ -158,13 +158,11 @@ def read_workload(path: Path, bad: BadLines, format_name: str | None = None) -> 
     """The sessions of a trace, each under a name of its own. Raises TraceError."""
     known = format_named(format_name) if format_name else recognised(path)
     try:
-        sessions = [session for session in known.read(path, bad) if session.turns]
+        sessions = [session for session in known.read(path, bad) if session.turns and _is_sound(session, path, bad)]
     except UNUSABLE as error:  # in what a reader puts together from several lines
         raise TraceError(path, 0, f"not usable as {known.name}: {reason_of(error)}") from error
     if not sessions:
         raise TraceError(path, 0, _nothing_to_send(known, bad), remedy="name another file, or another --format")
-    for session in sessions:
-        check_session(session)
     return Workload(
         name=path.stem,
         format=known.name,
@@ -172,6 +170,16 @@ def read_workload(path: Path, bad: BadLines, format_name: str | None = None) -> 
         source_sha256=sha256_of(files_of(path, _SUFFIXES)),
         notes=bad.notes(),
     )
+
+
+def _is_sound(session: SessionPlan, path: Path, bad: BadLines) -> bool:
+    """Whether what was put together from several lines can be: times that lie too far apart cannot."""
+    try:
+        check_session(session)
+    except BenchError as error:
+        bad.found(Place(path), str(error))
+        return False
+    return True
 
 
 def _nothing_to_send(known: TraceFormat, bad: BadLines) -> str:

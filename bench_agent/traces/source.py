@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import TraceError
-from ..workload.plan import MOST_TOKENS
+from ..workload.plan import MOST_SECONDS, MOST_TOKENS
 
 _SHOWN = 20
 
@@ -137,8 +137,8 @@ def wait_of(row: Mapping[str, Any], key: str, unit: float) -> float | None:
     if row.get(key) is None:
         return None
     number = number_of(row[key])
-    if number is None or number < 0:
-        raise Unusable(f"{key} has to be a time of 0 or more, not {row[key]!r:.40}")
+    if number is None or not 0 <= number * unit <= MOST_SECONDS:
+        raise Unusable(f"{key} has to be a time of 0 or more, at most {MOST_SECONDS:,.0f} s, not {row[key]!r:.40}")
     return round(number * unit, 6)
 
 

@@ -8,7 +8,6 @@ from nothing, as a sub-agent does), and ``after`` names the turns that must be o
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterator
 
 import msgspec
@@ -16,6 +15,7 @@ import msgspec
 from ..errors import BenchError
 
 MOST_TOKENS = 10_000_000  # of one prompt or answer: more is a slip, and nobody could make up its text
+MOST_SECONDS = 1e9  # that anything is waited for: thirty years
 
 
 class ToolCall(msgspec.Struct, frozen=True):
@@ -137,8 +137,10 @@ def check_session(session: SessionPlan) -> None:
     """
     if not session.turns:
         raise BenchError(f"session {session.session_id!r} has no turns")
-    if not 0 <= session.arrival_s < math.inf or session.unrecorded_tokens < 0:
-        raise BenchError(f"session {session.session_id!r}: arrival_s and unrecorded_tokens have to be 0 or more")
+    if not 0 <= session.arrival_s <= MOST_SECONDS:
+        raise BenchError(f"session {session.session_id!r}: arrival_s has to be from 0 to {MOST_SECONDS:,.0f}")
+    if not 0 <= session.unrecorded_tokens <= MOST_TOKENS:
+        raise BenchError(f"session {session.session_id!r}: unrecorded_tokens has to be from 0 to {MOST_TOKENS:,}")
     before: list[set[int]] = []
     for index, turn in enumerate(session.turns):
         where = f"turn {index} of session {session.session_id!r}"
@@ -155,8 +157,8 @@ def check_session(session: SessionPlan) -> None:
 
 
 def _check_numbers(turn: Turn, where: str) -> None:
-    if not 0 <= turn.gap_s < math.inf:
-        raise BenchError(f"{where}: gap_s has to be a time of 0 or more")
+    if not 0 <= turn.gap_s <= MOST_SECONDS:
+        raise BenchError(f"{where}: gap_s has to be from 0 to {MOST_SECONDS:,.0f}")
     if turn.output_tokens is not None and not 1 <= turn.output_tokens <= MOST_TOKENS:
         raise BenchError(f"{where}: output_tokens has to be from 1 to {MOST_TOKENS:,}")
     if isinstance(turn.prompt, BlocksPrompt) and not (

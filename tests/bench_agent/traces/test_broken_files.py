@@ -105,6 +105,16 @@ def test_half_of_a_surrogate_pair_is_a_mark_in_the_text(tmp_path: Path) -> None:
     assert asked(workload(path).sessions[0].turns[0]) == [("user", "Hi 😀 �")]
 
 
+def test_times_that_lie_too_far_apart(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    told = ((0, "a"), (1e300, "a"), (5, "b"))
+    rows = [{"timestamp": at, "input": "x", "output": "y", "session_id": name} for at, name in told]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(TraceError, match=r"t\.jsonl: turn 1 of session 'a': gap_s has to be from 0 to 1,000,000,000"):
+        workload(path)
+    assert [session.session_id for session in workload(path, skip=True).sessions] == ["b"]
+
+
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999", "-1e999"])
 def test_numbers_that_json_has_not(number: str, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"

@@ -42,6 +42,14 @@ def new(turn: Turn) -> list[tuple[str, str]]:
         ("list.json", "conversations", 1, 2),
         ("captured.jsonl", "conversations", 1, 2),
         ("native.jsonl", "native", 1, 2),
+        ("claude_tree.jsonl", "claude-code", 1, 3),
+        ("codex_bare.jsonl", "codex", 1, 2),
+        ("codex_rollback.jsonl", "codex", 1, 4),
+        ("otel_events.jsonl", "otel", 1, 2),
+        ("otel_numbered.jsonl", "otel", 1, 1),
+        ("bailian.jsonl", "hash", 2, 3),
+        ("responses.jsonl", "conversations", 1, 2),
+        ("swe_query.traj", "swe-agent", 1, 2),
     ],
 )
 def test_a_sample_is_recognised_and_read(name: str, expected: str, sessions: int, turns: int) -> None:
