@@ -46,7 +46,8 @@ class TraceFormat:
     keeps: frozenset[Trait] = frozenset()
 
 
-_TALK = frozenset({Trait.LINKS, Trait.ANSWERS, Trait.TEXTS})
+_NO_BLOCKS = frozenset({Trait.UNDER_64, Trait.UNDER_512})  # their texts share what the blocks shared
+_TALK = _NO_BLOCKS | {Trait.LINKS, Trait.ANSWERS, Trait.TEXTS}
 _SIZES = frozenset({Trait.GAPS, Trait.LENGTHS, Trait.BLOCKS, Trait.UNANSWERED})
 
 FORMATS = (
@@ -57,7 +58,7 @@ FORMATS = (
         text_trace.sniff,
         text_trace.read,
         writers.write_text_trace,
-        frozenset({Trait.GAPS, Trait.ARRIVALS, Trait.ANSWERS, Trait.TEXTS, Trait.PLAIN}),
+        _NO_BLOCKS | {Trait.GAPS, Trait.ARRIVALS, Trait.ANSWERS, Trait.TEXTS, Trait.PLAIN},
     ),
     TraceFormat(
         "hash",
@@ -65,7 +66,7 @@ FORMATS = (
         hash_trace.sniff,
         hash_trace.read,
         block_writers.write_hash_trace,
-        _SIZES | {Trait.ARRIVALS},
+        _SIZES | {Trait.ARRIVALS, Trait.UNDER_64},  # told by the larger size
     ),
     TraceFormat(
         "weka",
@@ -73,7 +74,7 @@ FORMATS = (
         weka.sniff,
         weka.read,
         block_writers.write_weka,
-        _SIZES | {Trait.AGENTS},
+        _SIZES | {Trait.AGENTS, Trait.SUB_OVERLAPS, Trait.UNDER_512},
     ),
     TraceFormat("swe-agent", "SWE-agent's .traj, mini-swe-agent's .traj.json", swe_agent.sniff, swe_agent.read),
     TraceFormat("claude-code", "Claude Code's session files", claude_code.sniff, claude_code.read),
@@ -84,7 +85,7 @@ FORMATS = (
         otel.sniff,
         otel.read,
         otel_writer.write_otel,
-        ALL - {Trait.OVERLAPS, Trait.PLAIN, Trait.BLOCKS, Trait.UNRECORDED},
+        ALL - {Trait.OVERLAPS, Trait.SUB_OVERLAPS, Trait.PLAIN, Trait.BLOCKS, Trait.UNRECORDED},
     ),
     TraceFormat(
         "inference-perf",
@@ -108,7 +109,7 @@ FORMATS = (
         aiperf.sniff,
         aiperf.read,
         writers.write_aiperf,
-        frozenset({Trait.LINKS, Trait.GAPS, Trait.LENGTHS, Trait.TEXTS, Trait.UNANSWERED}),
+        _NO_BLOCKS | {Trait.LINKS, Trait.GAPS, Trait.LENGTHS, Trait.TEXTS, Trait.UNANSWERED},
     ),
 )
 

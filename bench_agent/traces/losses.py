@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
-from ..workload.plan import BlocksPrompt, Message, MessagesPrompt, SessionPlan, TextPrompt, Turn, Workload
+from ..workload.plan import (
+    BlocksPrompt,
+    Message,
+    MessagesPrompt,
+    SessionPlan,
+    TextPrompt,
+    Turn,
+    Workload,
+    over_before,
+)
 
 
 class Trait(enum.Enum):
@@ -14,7 +23,8 @@ class Trait(enum.Enum):
 
     LINKS = "turns that continue another (each is written as a whole prompt)"
     FORKS = "turns that go back or start anew within their session"
-    OVERLAPS = "turns that run beside others (but for what their times show)"
+    OVERLAPS = "turns of the main agent that run beside others (but for what their times show)"
+    SUB_OVERLAPS = "turns of sub-agents that run beside others (but for what their times show)"
     AGENTS = "turns of sub-agents, by name"
     GAPS = "gaps between turns"
     ARRIVALS = "arrivals of sessions"
@@ -23,9 +33,11 @@ class Trait(enum.Enum):
     UNANSWERED = "answers that were not recorded and that others go on from (each becomes an empty or made-up one)"
     CALLS = "tool calls and results as such"
     TOOLS = "lists of tools"
-    TEXTS = "prompts as text (their sizes and what they share are kept)"
+    TEXTS = "prompts as text (their sizes, and what they share in whole blocks, are kept)"
     PLAIN = "prompts without a chat template (each becomes a message of the user)"
     BLOCKS = "prompts as ids of blocks (each is written with its made-up text)"
+    UNDER_64 = "prompts in blocks of less than 64 tokens (what they share is kept in whole blocks of 64)"
+    UNDER_512 = "prompts in blocks of less than 512 tokens (what they share is kept in whole blocks of 512)"
     UNRECORDED = "sizes of unrecorded system prompts"
 
 
@@ -55,15 +67,20 @@ def _forks(session: SessionPlan) -> int:
     return len(talks) - len(set(talks))
 
 
-def _overlaps(session: SessionPlan) -> int:
-    """Turns that do not wait for all turns before them."""
-    reach: list[set[int]] = []
-    count = 0
-    for index, turn in enumerate(session.turns):
-        before = set(turn.after).union(*(reach[other] for other in turn.after))
-        reach.append(before)
-        count += len(before) < index
-    return count
+def _overlaps(session: SessionPlan) -> Iterator[Turn]:
+    """Turns beside which another may run: it is over neither before them nor after them."""
+    before = over_before(session)
+    later = [0] * len(before)
+    for index in reversed(range(len(before))):
+        for other in session.turns[index].after:
+            later[other] |= later[index] | 1 << index
+    for turn, over, waits in zip(session.turns, before, later, strict=True):
+        if over.bit_count() + waits.bit_count() < len(before) - 1:
+            yield turn
+
+
+def _in_blocks_under(session: SessionPlan, size: int) -> int:
+    return _turns(session, lambda turn: isinstance(turn.prompt, BlocksPrompt) and turn.prompt.block_tokens < size)
 
 
 def _unanswered(session: SessionPlan) -> int:
@@ -84,7 +101,8 @@ _COUNTS: Mapping[Trait, Callable[[SessionPlan], int]] = MappingProxyType(
     {
         Trait.LINKS: lambda session: _turns(session, lambda turn: turn.continues is not None),
         Trait.FORKS: _forks,
-        Trait.OVERLAPS: _overlaps,
+        Trait.OVERLAPS: lambda session: sum(turn.agent == "main" for turn in _overlaps(session)),
+        Trait.SUB_OVERLAPS: lambda session: sum(turn.agent != "main" for turn in _overlaps(session)),
         Trait.AGENTS: lambda session: _turns(session, lambda turn: turn.agent != "main"),
         Trait.GAPS: lambda session: _turns(session, lambda turn: turn.gap_s > 0),
         Trait.ARRIVALS: lambda session: int(session.arrival_s > 0),
@@ -96,6 +114,8 @@ _COUNTS: Mapping[Trait, Callable[[SessionPlan], int]] = MappingProxyType(
         Trait.TEXTS: lambda session: _turns(session, lambda turn: not isinstance(turn.prompt, BlocksPrompt)),
         Trait.PLAIN: lambda session: _turns(session, lambda turn: isinstance(turn.prompt, TextPrompt)),
         Trait.BLOCKS: lambda session: _turns(session, lambda turn: isinstance(turn.prompt, BlocksPrompt)),
+        Trait.UNDER_64: lambda session: _in_blocks_under(session, 64),
+        Trait.UNDER_512: lambda session: _in_blocks_under(session, 512),
         Trait.UNRECORDED: lambda session: int(session.unrecorded_tokens > 0),
     }
 )

@@ -141,19 +141,33 @@ def check_session(session: SessionPlan) -> None:
         raise BenchError(f"session {session.session_id!r}: arrival_s has to be from 0 to {MOST_SECONDS:,.0f}")
     if not 0 <= session.unrecorded_tokens <= MOST_TOKENS:
         raise BenchError(f"session {session.session_id!r}: unrecorded_tokens has to be from 0 to {MOST_TOKENS:,}")
-    before: list[set[int]] = []
+    before: list[int] = []
     for index, turn in enumerate(session.turns):
         where = f"turn {index} of session {session.session_id!r}"
         _check_numbers(turn, where)
         wrong = [other for other in turn.after if not 0 <= other < index]
         if wrong:
             raise BenchError(f"{where} comes after turn {wrong[0]}, which is not before it")
-        reach = set(turn.after).union(*(before[other] for other in turn.after))
-        before.append(reach)
-        if turn.continues is not None and turn.continues not in reach:
+        before.append(_over_before(turn, before))
+        if turn.continues is not None and not (turn.continues >= 0 and before[index] >> turn.continues & 1):
             raise BenchError(f"{where} continues turn {turn.continues}, which need not be over by then")
         if turn.continues is not None and not isinstance(turn.prompt, MessagesPrompt):
             raise BenchError(f"{where} continues another and has a whole prompt")
+
+
+def over_before(session: SessionPlan) -> list[int]:
+    """For each turn, what is over before it starts: a number whose bit ``i`` stands for turn ``i``."""
+    before: list[int] = []
+    for turn in session.turns:
+        before.append(_over_before(turn, before))
+    return before
+
+
+def _over_before(turn: Turn, before: list[int]) -> int:
+    over = 0
+    for other in turn.after:
+        over |= before[other] | 1 << other
+    return over
 
 
 def _check_numbers(turn: Turn, where: str) -> None:

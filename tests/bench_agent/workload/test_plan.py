@@ -11,6 +11,7 @@ from sessile.bench_agent.workload.plan import (
     Turn,
     Workload,
     check_session,
+    over_before,
     whole_conversations,
 )
 
@@ -33,6 +34,10 @@ def test_whole_conversations_follow_what_is_continued() -> None:
     [
         ((turn("a", after=(0,)),), "not before it"),
         ((turn("a"), turn("b", continues=0)), "need not be over"),
+        ((turn("a"), turn("b", continues=-1, after=(0,))), "need not be over"),
+        ((), "no turns"),
+        ((turn("a", gap_s=float("nan")),), "gap_s has to be"),
+        ((turn("a", output_tokens=0),), "output_tokens has to be"),
         ((turn("a"), Turn(prompt=TextPrompt("x"), continues=0, after=(0,))), "whole prompt"),
     ],
 )
@@ -48,3 +53,11 @@ def test_the_hash_is_of_what_is_sent() -> None:
     assert one.sha256() == other.sha256()
     changed = Workload(name="one", format="native", sessions=(SessionPlan(session_id="s", turns=(turn("b"),)),))
     assert changed.sha256() != one.sha256()
+
+
+def test_what_is_over_before_a_turn_in_a_long_session() -> None:
+    """A bit for each pair of turns, not an object: thousands of turns are a few megabytes."""
+    turns = [turn("0")] + [turn(str(i), continues=i - 1, after=(i - 1,)) for i in range(1, 5000)]
+    session = SessionPlan(session_id="s", turns=tuple(turns))
+    check_session(session)
+    assert [over.bit_count() for over in over_before(session)] == list(range(5000))
