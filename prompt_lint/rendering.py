@@ -21,10 +21,17 @@ _DEFAULT_CLOCK = 1_767_225_600.0  # 2026-01-01T00:00:00Z: a fixed clock where a 
 _TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json", "tokenizer_config.json", "text.json")
 
 
-class ChatTemplate:
-    """A chat template in the dialect that inference servers use, in a sandbox."""
+Writing = Callable[[list[Json], list[Json]], list[Json]]  # messages and tools to messages
 
-    def __init__(self, source: str, file: str = "<template>") -> None:
+
+class ChatTemplate:
+    """A chat template in the dialect that inference servers use, in a sandbox.
+
+    ``writing``: how the server writes tools and calls into the messages, where it does not leave that to the template.
+    """
+
+    def __init__(self, source: str, file: str = "<template>", writing: Writing | None = None) -> None:
+        self._writing = writing
         trim = _is_laid_out(source)
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=trim, lstrip_blocks=trim, extensions=["jinja2.ext.loopcontrols"]
@@ -56,6 +63,8 @@ class ChatTemplate:
             **extra,
         }
         try:
+            if self._writing is not None:
+                variables["messages"] = self._writing(variables["messages"], variables["tools"] or [])
             return self._template.render(variables)
         except (TemplateError, TypeError, ValueError, KeyError) as error:
             raise UnusableInput(self.file, f"the template cannot render a request: {error}") from error

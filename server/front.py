@@ -85,7 +85,7 @@ async def start_front(
     stack.callback(store.close)
     stack.push_async_callback(CopyThread(DataCopies(config.server.data_dir)).aclose)
     served = served_name(config, source)
-    observatory = open_observatory(config.observe, served.name, installed_version(), tokenizer, template)
+    observatory = open_observatory(config.observe, served.name, installed_version(), tokenizer, template, config.text)
     stack.callback(observatory.close)
     engine.listen(observatory)
     manager = SessionManager(

@@ -21,6 +21,7 @@ from sessile.server.engine.turn_watch import observed
 from sessile.server.observe.config import ObserveConfig
 from sessile.server.observe.observatory import Observatory
 from sessile.server.observe.opening import reading_of
+from sessile.server.text.answer_format import TextConfig
 from sessile.server.readiness import readiness
 from sessile.server.web.application import create_app
 from sessile.server.web.http_config import HttpConfig
@@ -98,7 +99,8 @@ async def live_front(
     engine = WatchedEngine(context_length=1 << 17, vocab_size=vocab_size)
     tokenizer = byte_tokenizer()
     chat_template = chatml_template() if template is None else chatml_template(template)
-    observatory = Observatory(ObserveConfig(**observe), model="scripted", reading=reading_of(tokenizer, chat_template))
+    reading = reading_of(tokenizer, chat_template, TextConfig())
+    observatory = Observatory(ObserveConfig(**observe), model="scripted", reading=reading)
     engine.observatory = observatory
     manager = SessionManager(
         store,

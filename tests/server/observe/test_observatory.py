@@ -56,6 +56,21 @@ async def test_a_clock_in_the_system_text_is_named_with_place_and_first_token(tm
         assert logged["remedy"]
 
 
+async def test_tools_in_another_order_are_named_for_a_template_that_knows_no_tools(tmp_path: Path) -> None:
+    """The server writes them into the system message then, and so does who explains."""
+    tools = [
+        {"type": "function", "function": {"name": name, "description": f"{name} in the repository. " * 8}}
+        for name in ("read", "write", "search")
+    ]
+    talk = {"messages": chat("10:15:02", "one")["messages"], "max_tokens": 4, "tool_choice": "none"}
+    async with live_front(tmp_path) as front:
+        assert (await front.chat({**talk, "tools": tools}))["miss"] is None
+        miss = (await front.chat({**talk, "tools": tools[::-1]}))["miss"]
+        assert miss is not None
+        assert (miss["rule"], miss["path"]) == ("PL201", "tools[0].function.name")
+        assert 100 < miss["lost_tokens"] < 900, "what stands before the tools in the prompt is not lost"
+
+
 async def test_text_is_blotted_out_unless_configured(tmp_path: Path) -> None:
     async with live_front(tmp_path / "a") as front:
         await front.chat(chat("10:15:02", "one"))
