@@ -1,50 +1,26 @@
-"""The session database: one SQLite connection, used by one thread at a time."""
+"""The session database: what is read and changed of sessions, by one thread at a time."""
 
 from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
 
-from ..errors import CapacityError, StoreError, StoreUnavailable
+from ..errors import CapacityError, StoreError
 from ..keeping import NOTHING_SAID, Keeping
 from ..session import Head, LogPart, Place, Session, SessionLog, SessionState, tokens_in, turns_in
-from . import conversations, log_rows, rows, tool_latencies
+from . import conversations, log_rows, pruning, rows, tool_latencies
 from .change import Change, DuplicateRequest, KeepingChange
 from .conversations import StoredConversation, StoredResponse
-from .failures import found_damage, store_errors
-from .files import OpenFiles, synchronous
-from .health import StoreHealth
-from .rows import StoredAnswer, damaged
-from .schema import SCHEMA_VERSION, migrate
+from .rows import StoredAnswer
+from .store_file import StoreFile
 from .tool_latencies import StoredLatency
 
-# Larger files are checked row by row as they are read. The table of sessions is always checked with its indexes: an
-# index that lost a row would make its session disappear without an error.
-_FULL_CHECK_BYTES = 64 * 2**20
-
 logger = logging.getLogger(__name__)
-
-_UNREACHABLE = """
-entry_id NOT IN (
-    WITH RECURSIVE live(id) AS (
-        SELECT head_id FROM sessions WHERE head_id IS NOT NULL
-        UNION
-        SELECT head_id FROM conversations
-        UNION
-        SELECT head_id FROM responses
-        UNION
-        SELECT entries.parent_id FROM live JOIN entries ON entries.entry_id = live.id
-        WHERE entries.parent_id IS NOT NULL
-    )
-    SELECT id FROM live
-)
-"""
-
 
 # Open sessions whose log goes through an entry.
 _SESSIONS_THROUGH = """
@@ -70,37 +46,14 @@ _SESSION_RETRY_S = 30.0  # when its owner closes a session is not known
 
 
 class SessionDatabase:
-    """Reads and changes of sessions on one connection. Every method raises StoreError when the file fails it."""
+    """Reads and changes of sessions in ``file``. Every method raises StoreError when the file fails it."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self.health = StoreHealth(path.parent)
-        self._files: OpenFiles | None = None
-        with store_errors(path):
-            uri = f"{path.resolve().as_uri()}?mode=rw"
-            connection = sqlite3.connect(uri, uri=True, check_same_thread=False, timeout=5.0)
-            self._database = synchronous(connection)
-
-    def prepare(self) -> None:
-        """Check the file, switch to the write-ahead log and bring the schema to this version."""
-        with store_errors(self._path):
-            small = self._path.stat().st_size <= _FULL_CHECK_BYTES
-            check = "PRAGMA integrity_check(3)" if small else "PRAGMA integrity_check(sessions)"
-            self._require_sound(check)
-            self._database.enable_wal()
-            migrate(self._database)
-            # Written each time, so that a file that can only be read fails here and not at the first turn.
-            self._database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            self._files = OpenFiles(self._path)
-
-    def forbid_writes(self) -> None:
-        """Make this a connection that only reads."""
-        with store_errors(self._path):
-            self._database.conn.execute("PRAGMA query_only = ON")
+        self.file = StoreFile(path)
+        self._database = self.file.tables
 
     def close(self) -> None:
-        with store_errors(self._path):
-            self._database.close()
+        self.file.close()
 
     def apply_all(self, changes: Sequence[Change]) -> list[Session | Exception]:
         """Make changes durable with one write to the disk, each of them wholly or not at all.
@@ -110,54 +63,11 @@ class SessionDatabase:
         """
         if len(changes) > 1:
             try:
-                with self._transaction():
+                with self.file.transaction():
                     return [self._outcome(change, self._database.atomic(), sqlite3.Error) for change in changes]
             except StoreError as error:
                 logger.debug("changes are written one by one: %s", error)  # of one of them, or of the disk
-        return [self._outcome(change, self._transaction(), ()) for change in changes]
-
-    def _transaction(self) -> AbstractContextManager[None]:
-        """All or nothing of a change that is made inside; how it ended is told to ``health``."""
-        return self._writing(self.health.failed)
-
-    @contextmanager
-    def _writing(self, failed: Callable[[StoreUnavailable], None]) -> Iterator[None]:
-        try:
-            if self._files is not None:
-                self._files.require_in_place()
-            with store_errors(self._path), self._database.atomic():
-                yield
-        except StoreUnavailable as error:
-            failed(error)
-            raise
-        except StoreError as error:
-            if found_damage(error):
-                self.health.damaged(error)
-            raise
-        self.health.succeeded()
-
-    def probe(self) -> None:
-        """Write something that changes nothing: ``health`` hears whether that can be done. A file that was found
-        damaged is checked first."""
-        try:
-            if self.health.is_damaged:
-                self._require_sound("PRAGMA integrity_check(3)")
-                self.health.found_sound()
-            self.health.require_room()
-        except StoreUnavailable as error:
-            self.health.probe_failed(error)
-            return
-        except StoreError as error:
-            self.health.check_failed(error)
-            return
-        with suppress(StoreError), self._writing(self.health.probe_failed):
-            self._database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-
-    def _require_sound(self, check: str) -> None:
-        with store_errors(self._path):
-            problems = [row[0] for row in self._database.execute(check)]
-        if problems != ["ok"]:
-            raise damaged("; ".join(problems))
+        return [self._outcome(change, self.file.transaction(), ()) for change in changes]
 
     def _outcome(
         self,
@@ -280,7 +190,7 @@ class SessionDatabase:
         Raises:
             DuplicateRequest: the request id of ``answer`` has one already; nothing was changed.
         """
-        with self._transaction():
+        with self.file.transaction():
             if answer is not None:
                 self._insert_answer(answer)
             return self._keep(session_id, change)
@@ -303,7 +213,7 @@ class SessionDatabase:
 
     def session(self, session_id: str) -> Session | None:
         """A session in any state."""
-        with store_errors(self._path):
+        with self.file.errors():
             found = rows.first(self._database.table("sessions").rows_where("session_id = ?", [session_id]))
             return None if found is None else self._sessions([found])[0]
 
@@ -313,13 +223,13 @@ class SessionDatabase:
 
     def sessions_through(self, entry_id: int, *, but: str, limit: int) -> list[Session]:
         """Open sessions but one whose log goes through that entry, or one behind it; at most ``limit``."""
-        with store_errors(self._path):
+        with self.file.errors():
             parameters = [entry_id, SessionState.OPEN.value, but, limit]
             return [rows.session_from(row) for row in self._database.query(_SESSIONS_THROUGH, parameters)]
 
     def sessions(self, tenant: str, *, after: str, limit: int) -> list[Session]:
         """Open sessions of a tenant in the order of their ids, behind the id ``after``."""
-        with store_errors(self._path):
+        with self.file.errors():
             found = self._database.table("sessions").rows_where(
                 "tenant = ? AND state = ? AND session_id > ?",
                 [tenant, SessionState.OPEN.value, after],
@@ -330,64 +240,64 @@ class SessionDatabase:
 
     def log(self, place: Place) -> SessionLog:
         """The entries from the start to ``place``."""
-        with store_errors(self._path):
+        with self.file.errors():
             return log_rows.log(self._database, place)
 
     def last_parts(self, place: Place, count: int) -> tuple[LogPart, ...]:
         """The last entries up to ``place``, oldest first; at most ``count``."""
-        with store_errors(self._path):
+        with self.file.errors():
             return log_rows.last_parts(self._database, place, count)
 
     def accounts(self, place: Place) -> dict[int, bytes]:
         """What is remembered of the entries up to ``place``, by their ids, where anything is."""
-        with store_errors(self._path):
+        with self.file.errors():
             return log_rows.accounts(self._database, place)
 
     def answer(self, scope: str, request_id: str) -> StoredAnswer | None:
         """The stored answer of a request."""
-        with store_errors(self._path):
+        with self.file.errors():
             where = "scope = ? AND request_id = ?"
             found = rows.first(self._database.table("answers").rows_where(where, [scope, request_id]))
         return None if found is None else rows.answer_from(found)
 
     def find_conversation(self, tenant: str, keys: Sequence[bytes]) -> tuple[int, StoredConversation] | None:
         """The last of ``keys`` that is remembered: its index, and where that conversation ends."""
-        with store_errors(self._path):
+        with self.file.errors():
             return conversations.find_conversation(self._database, tenant, keys)
 
     def client_of(self, session_id: str) -> str:
         """The client that a session was made for; empty if it did not name itself."""
-        with store_errors(self._path):
+        with self.file.errors():
             return conversations.client_of(self._database, session_id)
 
     def latest_of_client(self, tenant: str, client: str) -> str | None:
         """The session that was made for a client and used last."""
-        with store_errors(self._path):
+        with self.file.errors():
             return conversations.latest_of_client(self._database, tenant, client)
 
     def write_response(self, response: StoredResponse) -> None:
         """Keep a response; its id is new."""
-        with self._transaction():
+        with self.file.transaction():
             conversations.write_response(self._database, response)
 
     def find_response(self, tenant: str, response_id: str) -> StoredResponse | None:
         """A response of this tenant."""
-        with store_errors(self._path):
+        with self.file.errors():
             return conversations.find_response(self._database, tenant, response_id)
 
     def delete_response(self, tenant: str, response_id: str) -> bool:
         """Forget a response; whether there was one."""
-        with self._transaction():
+        with self.file.transaction():
             return conversations.delete_response(self._database, tenant, response_id)
 
     def write_tool_latencies(self, latencies: Sequence[StoredLatency]) -> None:
         """Keep how long tools took, in the place of what was kept of the same ones."""
-        with self._transaction():
+        with self.file.transaction():
             tool_latencies.write(self._database, latencies)
 
     def tool_latencies(self) -> list[StoredLatency]:
         """How long tools took, the one that was used longest ago first."""
-        with store_errors(self._path):
+        with self.file.errors():
             return tool_latencies.read(self._database)
 
     def prune(self, before: float, now: float) -> int:
@@ -396,21 +306,5 @@ class SessionDatabase:
 
         Returns the number of entries deleted.
         """
-        with self._transaction():
-            closed = "state = ? AND updated_at < ?"
-            parameters = [SessionState.CLOSED.value, before]
-            self._database.execute(
-                f"DELETE FROM answers WHERE scope IN (SELECT session_id FROM sessions WHERE {closed})",  # noqa: S608
-                parameters,
-            )
-            self._database.execute(
-                f"DELETE FROM keepings WHERE session_id IN (SELECT session_id FROM sessions WHERE {closed})",  # noqa: S608
-                parameters,
-            )
-            self._database.table("sessions").delete_where(closed, parameters)
-            self._database.table("answers").delete_where("created_at < ?", [before])
-            conversations.prune(self._database, before, now)
-            tool_latencies.prune(self._database)
-            deleted = self._database.execute(f"DELETE FROM entries WHERE {_UNREACHABLE}")  # noqa: S608
-            self._database.execute("DELETE FROM accounts WHERE entry_id NOT IN (SELECT entry_id FROM entries)")
-            return int(deleted.rowcount)
+        with self.file.transaction():
+            return pruning.prune(self._database, before, now)

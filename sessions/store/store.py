@@ -47,9 +47,9 @@ class SessionStore:
                     remedy="make the data folder writable for this user, or name another one with --data-dir",
                 ) from error
             self._writer = opened.enter_context(closing(DatabaseThread(path, "sessile-store-writer")))
-            self._writer.database.prepare()
+            self._writer.database.file.prepare()
             self._reader = opened.enter_context(closing(DatabaseThread(path, "sessile-store-reader")))
-            self._reader.database.forbid_writes()
+            self._reader.database.file.forbid_writes()
             self._changes = GroupCommit(self._writer)
             self._opened = opened.pop_all()
         self._closed = False
@@ -57,9 +57,9 @@ class SessionStore:
     @property
     def failure(self) -> StoreError | None:
         """Why no change can be made now; None: changes are taken. Asking also finds out when they are again."""
-        health = self._writer.database.health
+        health = self._writer.database.file.health
         if health.is_probe_due() and not self._closed:
-            self._writer.submit(lambda database: database.probe())
+            self._writer.submit(lambda database: database.file.probe())
         return health.failure
 
     def require_writable(self) -> None:

@@ -99,7 +99,7 @@ async def test_a_failing_store_refuses_sessions_before_anything_is_computed_and_
 ) -> None:
     async with live_front(tmp_path) as live:
         store = live.manager._store
-        health = store._writer.database.health
+        health = store._writer.database.file.health
         disk.is_full = True
         body = {"model": "scripted", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
         session = (await live.client.post("/v1/sessions", json={})).json()["session_id"]
@@ -168,7 +168,7 @@ async def test_the_end_of_the_start_does_not_hide_that_nothing_can_be_kept(front
 
 async def test_a_client_is_told_that_nothing_can_be_kept_and_when_to_come_again(front: Any, disk: Disk) -> None:
     disk.is_full = True
-    front.store._writer.database.health.failed(FULL)
+    front.store._writer.database.file.health.failed(FULL)
     async with AsyncSessionClient(front.target, retry=RetryPolicy(max_attempts=1)) as client:
         with pytest.raises(StoreUnavailable) as refused:
             await client.open()

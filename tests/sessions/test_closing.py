@@ -23,7 +23,7 @@ from sessile.sessions.export import writer
 from sessile.sessions.keeping import Retain
 from sessile.sessions.manager import ExportRequest, HintRequest, ImportSession, transfer
 from sessile.sessions.store import SessionStore
-from sessile.sessions.store.database import SessionDatabase
+from sessile.sessions.store.store_file import StoreFile
 
 LINE = b'{"custom_id": "%d", "method": "POST", "url": "/v1/responses", "body": {}}\n'
 
@@ -127,7 +127,7 @@ async def test_an_import_that_is_cancelled_ends_its_thread_first(bench: Bench, m
     assert open_files(bench.folder / "transfer") == []
 
 
-@pytest.mark.parametrize("database", [SessionDatabase, BatchDatabase])
+@pytest.mark.parametrize("database", [StoreFile, BatchDatabase])
 def test_a_connection_that_cannot_be_used_is_closed(tmp_path: Path, database: type) -> None:
     (tmp_path / "x.db").write_bytes(b"not a database, but of some length" * 100)
     with pytest.raises(StoreError) as kept:
@@ -137,11 +137,11 @@ def test_a_connection_that_cannot_be_used_is_closed(tmp_path: Path, database: ty
 
 
 def test_a_store_that_cannot_be_opened_leaves_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(database: SessionDatabase) -> None:
+    def fails(file: StoreFile) -> None:
         raise sqlite3.OperationalError("as SQLite says it")
 
     before = set(threading.enumerate())
-    monkeypatch.setattr(SessionDatabase, "forbid_writes", fails)
+    monkeypatch.setattr(StoreFile, "forbid_writes", fails)
     with pytest.raises(sqlite3.OperationalError):
         SessionStore(tmp_path)
     assert set(threading.enumerate()) <= before

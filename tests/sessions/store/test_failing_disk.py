@@ -78,7 +78,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 async def test_a_full_file_system_refuses_at_once_and_takes_turns_again_when_there_is_room(small_disk: Path) -> None:
     clock = SetClock()
     store = SessionStore(small_disk / "data")
-    store._writer.database.health = StoreHealth(small_disk / "data", clock)
+    store._writer.database.file.health = StoreHealth(small_disk / "data", clock)
     session = await store.apply(Change(session=new_session("ses_a"), base_version=0))
     filler = small_disk / "filler"
     fill(filler)

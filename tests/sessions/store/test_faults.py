@@ -107,7 +107,7 @@ def test_a_flipped_bit_is_seen_or_does_not_matter(
     tmp_path: Path, num_tokens: int, full_check_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In tokens, in tables, in indexes; also in a file that is too large to be checked as a whole."""
-    monkeypatch.setattr("sessile.sessions.store.database._FULL_CHECK_BYTES", full_check_bytes)
+    monkeypatch.setattr("sessile.sessions.store.store_file._FULL_CHECK_BYTES", full_check_bytes)
     tokens = tuple(range(num_tokens))
     store = SessionStore(tmp_path)
     asyncio.run(fill(store, tokens))

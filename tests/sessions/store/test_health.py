@@ -90,8 +90,8 @@ def test_a_group_of_changes_that_fails_is_one_failure(
     path = tmp_path / "sessions.db"
     create_database(path)
     with closing(SessionDatabase(path)) as database:
-        database.prepare()
-        database.health = health
+        database.file.prepare()
+        database.file.health = health
         monkeypatch.setattr(database, "_apply", fails)
         outcomes = database.apply_all([opening(name) for name in "abc"])
         assert [isinstance(outcome, StoreError) for outcome in outcomes] == [True] * 3
