@@ -118,6 +118,8 @@ def _by_shape(request: Request) -> str:
             return "gemini"
         case ApiShape.TEXT | ApiShape.TOKENS:
             return "vllm"
+        case ApiShape.GENERATE:
+            return "llama-server"
         case ApiShape.RESPONSES:
             return "openai"
         case ApiShape.OPENAI_CHAT:

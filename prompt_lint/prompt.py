@@ -332,6 +332,9 @@ def _units(request: Request) -> Iterator[Unit]:
             yield from _list_units(Section.TOOLS, "tools", body.get("tools"))
             yield from _list_units(Section.SYSTEM, "instructions", body.get("instructions"))
             yield from _message_units("input", body.get("input"))
+        case ApiShape.GENERATE:
+            yield from _list_units(Section.SYSTEM, "system", body.get("system"))
+            yield from _message_units("prompt", body.get("prompt"))
         case ApiShape.OPENAI_CHAT:
             yield from _list_units(Section.TOOLS, "tools", body.get("tools") or body.get("functions"))
             yield from _message_units("messages", body.get("messages"))

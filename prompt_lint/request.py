@@ -18,6 +18,7 @@ class ApiShape(enum.Enum):
     ANTHROPIC = "anthropic"
     GEMINI = "gemini"
     CONVERSE = "bedrock-converse"
+    GENERATE = "ollama-generate"
     TEXT = "text"
     TOKENS = "tokens"
 
@@ -75,7 +76,7 @@ def shape_of(body: Json) -> ApiShape | None:
     if "input" in body and (isinstance(body["input"], list) or "instructions" in body):
         return ApiShape.RESPONSES
     if isinstance(body.get("prompt"), str):
-        return ApiShape.TEXT
+        return ApiShape.GENERATE if isinstance(body.get("system"), str) else ApiShape.TEXT
     if isinstance(body.get("input"), str):
         return ApiShape.RESPONSES if "model" in body else ApiShape.TEXT
     return None

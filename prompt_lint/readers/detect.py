@@ -12,7 +12,7 @@ import msgspec
 
 from ..errors import LintConfigError, UnusableInput
 from ..request import Json, Request
-from . import agents, case_file, observability, requests, server_logs, telemetry
+from . import agents, case_file, har, observability, otel, requests, server_logs
 from .records import Errors, Record, Source, decoded, json_document, json_lines, text_lines
 
 Looks = Callable[[Any], bool]
@@ -20,6 +20,7 @@ ReadRecords = Callable[[str, Iterator[Record]], Iterator[Request]]
 ReadLines = Callable[[str, Iterator[tuple[int, str]]], Iterator[Request]]
 
 
+_MOST_SKIPPED = 50
 _STAMPED = re.compile(rb"\[\d{4}-\d\d-\d\d[ T]")  # a log line, not a JSON list
 
 
@@ -43,9 +44,9 @@ class TextFormat:
 
 
 JSON_FORMATS: tuple[JsonFormat, ...] = (
-    JsonFormat("har", telemetry.looks_like_har, telemetry.read_har),
-    JsonFormat("otlp", telemetry.looks_like_otlp, telemetry.read_otlp),
-    JsonFormat("genai-events", telemetry.looks_like_genai_event, telemetry.read_genai_events),
+    JsonFormat("har", har.looks_like_har, har.read_har),
+    JsonFormat("otlp", otel.looks_like_otlp, otel.read_otlp),
+    JsonFormat("genai-events", otel.looks_like_genai_event, otel.read_genai_events),
     JsonFormat("case", case_file.looks_like_case, case_file.read_case),
     JsonFormat("bedrock", observability.looks_like_bedrock, observability.read_bedrock, own_records=True),
     JsonFormat("claude-code", agents.looks_like_claude_code, agents.read_claude_code),
@@ -114,17 +115,29 @@ def _open_json(source: Source, input_format: str | None) -> TraceInput:
     known = next((f for f in JSON_FORMATS if f.name == input_format), None)
     if input_format and known is None:
         raise UnusableInput(source.name, f"JSON was found where {input_format} was expected", first.line)
-    chosen = known or _recognise(source.name, first)
+    skipped: list[Record] = []
+    chosen = known or _known(first)
+    while chosen is None and len(skipped) < _MOST_SKIPPED:  # a log may begin with lines of another kind
+        skipped.append(first)
+        first = next(records, None)
+        chosen = None if first is None else _known(first)
+        if first is None:
+            break
+    if chosen is None or first is None:
+        raise _unknown(source.name, skipped[0])
+    for record in skipped:
+        source.errors.add(_unknown(source.name, record))
     extras = _extras(chosen, first)
     requests = _requests(source, chosen, chain([first], records))
     return TraceInput(chosen.name, requests, extras, source.errors)
 
 
 def _records(source: Source) -> Iterator[Record]:
-    """One record a line where the first line is a whole value, else one document (a list gives its items)."""
+    """One record a line where the first line is a whole object, else one document (a list gives its items)."""
     first, _, _ = source.head.lstrip(b"\xef\xbb\xbf \t\r\n").partition(b"\n")
     stripped = first.strip()
-    if len(stripped) > 1 and (_is_json(stripped) or not _may_continue(stripped, source.head)):
+    is_list = stripped[:1] == b"["
+    if len(stripped) > 1 and not is_list and (_is_json(stripped) or not _may_continue(stripped, source.head)):
         yield from json_lines(source)
         return
     document = json_document(source)
@@ -147,13 +160,14 @@ def _may_continue(first: bytes, head: bytes) -> bool:
     return len(first) < 200 and b"\n" in head.strip() and first[-1:] in b"{[,"
 
 
-def _recognise(name: str, record: Record) -> JsonFormat:
-    for known in JSON_FORMATS:
-        if known.looks(record.value):
-            return known
+def _known(record: Record) -> JsonFormat | None:
+    return next((known for known in JSON_FORMATS if known.looks(record.value)), None)
+
+
+def _unknown(name: str, record: Record) -> UnusableInput:
     value = record.value
     keys = ", ".join(list(value)[:6]) if isinstance(value, dict) else type(value).__name__
-    raise UnusableInput(name, f"no known format (found: {keys})", record.line)
+    return UnusableInput(name, f"no known format (found: {keys})", record.line)
 
 
 def _extras(chosen: JsonFormat, first: Record) -> Json:

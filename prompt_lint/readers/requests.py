@@ -2,24 +2,69 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from ..errors import UnusableInput
 from ..request import ApiShape, Json, Request, shape_of
-from .records import Record
+from .records import Record, decoded
 from .times import seconds
 from .usage import long_lived, response_text, usage_of
 
-_BODY_KEYS = ("messages", "contents", "input", "prompt", "prompt_token_ids", "input_ids")
+_HOLDERS = (
+    "request",
+    "request_body",
+    "requestBody",
+    "body",
+    "payload",
+    "input",
+    "params",
+    "json_data",
+    "kwargs",
+    "data",
+)
+_ANSWERS = ("response", "response_body", "responseBody", "output", "result", "completion")
+_SESSIONS = ("session_id", "session", "sessionId", "conversation_id", "conversationId", "thread_id")
+_TIMES = ("timestamp", "ts", "time", "@timestamp", "created_at", "start_time")
 
 
 def looks_like_request(value: Any) -> bool:
     """A body, or a body with what was recorded around it."""
-    if not isinstance(value, dict):
-        return False
-    body = value.get("request")
-    return shape_of(body if isinstance(body, dict) else value) is not None
+    return isinstance(value, dict) and (held_body(value) is not None or shape_of(value) is not None)
+
+
+def held_body(value: Json) -> Json | None:
+    """The body of a request that stands in a record under one of the usual names, as JSON or as a text of JSON."""
+    return next((body for key in _HOLDERS if (body := _body_in(value.get(key))) is not None), None)
+
+
+def _body_in(held: Any) -> Json | None:
+    """The value itself, or what an HTTP request holds."""
+    found = _unpacked(held)
+    if not isinstance(found, dict):
+        return None
+    inner = next(
+        (body for key in ("body", "json_data", "json") if isinstance(body := _unpacked(found.get(key)), dict)), {}
+    )
+    return next((body for body in (found, inner) if shape_of(body) is not None), None)
+
+
+def _unpacked(value: Any) -> Any:
+    """What a text of JSON holds."""
+    if isinstance(value, str) and value.lstrip()[:1] == "{":
+        with contextlib.suppress(msgspec.DecodeError, RecursionError):
+            return decoded(value.encode("utf-8", "replace"))
+    return value
+
+
+def _answer_of(value: Json) -> Any:
+    """The response that was recorded with a request, or what an HTTP response holds."""
+    found = next((_unpacked(value[key]) for key in _ANSWERS if value.get(key) is not None), None)
+    inner = _unpacked(found.get("body")) if isinstance(found, dict) else None
+    return inner if isinstance(inner, dict) else found
 
 
 def read_requests(file: str, records: Iterator[Record]) -> Iterator[Request]:
@@ -28,7 +73,9 @@ def read_requests(file: str, records: Iterator[Record]) -> Iterator[Request]:
         value = record.value
         if not isinstance(value, dict):
             raise UnusableInput(file, f"a request was expected, found {type(value).__name__}", record.line)
-        yield _wrapped(file, record) if isinstance(value.get("request"), dict) else _bare(file, record)
+        body = value["request"] if isinstance(value.get("request"), dict) else None
+        body = held_body(value) or body
+        yield _bare(file, record) if body is None else _wrapped(file, record, body)
 
 
 def request_from(file: str, line: int, body: Any) -> Request:
@@ -61,16 +108,16 @@ def _rendered(file: str, record: Record) -> Request:
     return request
 
 
-def _wrapped(file: str, record: Record) -> Request:
+def _wrapped(file: str, record: Record, body: Json) -> Request:
     value: Json = record.value
-    request = request_from(file, record.line, value["request"])
-    return dressed(request, value, value.get("response"))
+    request = request_from(file, record.line, body)
+    return dressed(request, value, _answer_of(value))
 
 
 def dressed(request: Request, around: Json, response: Any) -> Request:
     """Take over what was recorded around a body."""
-    request.session = _text(around.get("session_id") or around.get("session"))
-    request.timestamp = seconds(around.get("timestamp", around.get("ts")))
+    request.session = _text(next((around[key] for key in _SESSIONS if around.get(key)), None))
+    request.timestamp = next((time for key in _TIMES if (time := seconds(around.get(key))) is not None), None)
     request.purpose = _text(around.get("purpose"))
     request.provider = _text(around.get("provider"))
     request.replica = _text(around.get("replica") or around.get("worker") or around.get("server"))

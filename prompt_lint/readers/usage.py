@@ -89,8 +89,10 @@ def usage_of_stream(text: str) -> Usage | None:
             event = json.loads(line[5:])
         except ValueError:
             continue
+        if not isinstance(event, dict):
+            continue
         body = event.get("response") if isinstance(event.get("response"), dict) else event
-        if isinstance(event, dict) and event.get("type") == "message_delta" and found is not None:
+        if event.get("type") == "message_delta" and found is not None:
             continue
         found = usage_of(body) or found
     return found
