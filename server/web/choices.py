@@ -143,6 +143,4 @@ class WholeChoices(_ChoicesAnswer):
             if delta is not None:
                 deltas[number].append(delta)
         choices = [writer.choice(deltas[index], self._finished[index]) for index, writer in enumerate(self._writers)]
-        body = self._writers[0].whole(choices, self._all_finished())
-        await self._start(send)
-        await send({"type": "http.response.body", "body": body, "more_body": False})
+        await self._send_whole(send, self._writers[0].whole(choices, self._all_finished()))

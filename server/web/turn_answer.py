@@ -65,8 +65,11 @@ class TurnAnswer(LastingAnswer, Generic[_Event]):
         if isinstance(delta, TextDelta):
             self._meter.tokens(len(delta.token_ids))
 
-    async def _start(self, send: Send) -> None:
+    async def _send_whole(self, send: Send, body: bytes) -> None:
+        """An answer that is complete: it says how long it is, as clients of HTTP/1.0 need it."""
+        self.headers["content-length"] = str(len(body))
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 class _OneTurn(TurnAnswer[CompletionEvent]):
@@ -147,9 +150,7 @@ class WholeTurn(_OneTurn):
             event = await _next(events)
         refuse_aborted(event)
         self._meter.finished(event)
-        body = self._writer.answer(deltas, event)
-        await self._start(send)
-        await send({"type": "http.response.body", "body": body, "more_body": False})
+        await self._send_whole(send, self._writer.answer(deltas, event))
 
 
 async def _next(events: AsyncIterator[CompletionEvent]) -> TurnEvent:

@@ -6,9 +6,10 @@ encoded once, at its start.
 
 from __future__ import annotations
 
+import codecs
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -45,7 +46,14 @@ DONE = b"data: [DONE]\n\n"
 
 
 class TokenBytes(Protocol):
-    """The bytes of each token, by its id."""
+    """The bytes of each token, by its id. Those of special ones are in no text; nor is the space that a text may begin
+    with, where ``strips_first_space``."""
+
+    @property
+    def special_ids(self) -> Collection[int]: ...
+
+    @property
+    def strips_first_space(self) -> bool: ...
 
     def __getitem__(self, token_id: int, /) -> bytes: ...
 
@@ -231,12 +239,31 @@ class ChatWriter(_StreamWriter):
         return TokenLogprob(self._token(token_id), found.logprob, list(self._token_bytes[token_id]), alternatives)
 
 
+class _TextOffset:
+    """Where in the text a token begins; a delta may have several tokens, and text that was held back before."""
+
+    def __init__(self, token_bytes: TokenBytes) -> None:
+        self._bytes = token_bytes
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._drop_space = token_bytes.strips_first_space
+        self.characters = 0
+
+    def pass_by(self, token_id: int) -> None:
+        if token_id in self._bytes.special_ids:
+            return
+        piece = self._bytes[token_id]
+        if self._drop_space and piece:
+            self._drop_space = False
+            piece = piece.removeprefix(b" ")
+        self.characters += len(self._decoder.decode(piece))
+
+
 class CompletionWriter(_StreamWriter):
     """Answers of ``/v1/completions``."""
 
     def __init__(self, head: TurnHead, token_bytes: TokenBytes, index: int = 0) -> None:
         super().__init__(head, "text_completion", token_bytes, index)
-        self._offset = 0  # characters of the text before the next delta
+        self._offset = _TextOffset(token_bytes)
 
     def opening(self) -> bytes:
         return b""
@@ -284,10 +311,10 @@ class CompletionWriter(_StreamWriter):
             for token_id, logprobs in zip(delta.token_ids, delta.logprobs, strict=False):
                 found.tokens.append(self._token(token_id))
                 found.token_logprobs.append(logprobs.logprob)
-                found.text_offset.append(self._offset)
+                found.text_offset.append(self._offset.characters)
+                self._offset.pass_by(token_id)
                 top = zip(logprobs.top_token_ids, logprobs.top_logprobs, strict=True)
                 found.top_logprobs.append({self._token(other): logprob for other, logprob in top})
-            self._offset += len(delta.text)
         return found
 
 

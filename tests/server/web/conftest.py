@@ -117,6 +117,9 @@ class ScriptedEngine:
 class WordBytes:
     """Token 7 is ``<7>``; token 99 is half a character."""
 
+    special_ids = frozenset[int]()
+    strips_first_space = False
+
     def __getitem__(self, token_id: int) -> bytes:
         return b"\xf0\x9f" if token_id == 99 else f"<{token_id}>".encode()
 

@@ -196,6 +196,13 @@ async def test_neutral_values_are_accepted(client, chat_body):
     assert (await client.post(CHAT, json=body)).status_code == 200
 
 
+async def test_a_whole_answer_says_how_long_it_is(client, chat_body):
+    for fields in ({}, {"n": 2}):
+        answer = await client.post(CHAT, json=chat_body | fields)
+        assert int(answer.headers["content-length"]) == len(answer.content)
+    assert "content-length" not in (await client.post(CHAT, json=chat_body | {"stream": True})).headers
+
+
 async def test_minus_one_is_off_as_clients_of_other_servers_say_it(client, stage, chat_body):
     for path, body in ((CHAT, chat_body), (TEXT, {"prompt": "x"})):
         assert (await client.post(path, json=body | {"top_k": -1, "seed": -1})).status_code == 200
@@ -233,7 +240,7 @@ async def test_a_streamed_completion(client, stage, make_deltas, finished):
     body = {"prompt": "x", "stream": True, "logprobs": 1, "stream_options": {"include_usage": True}}
     *texts, last, usage = chunks_of(await client.post(TEXT, json=body), TextCompletion)
     assert [chunk.choices[0].text for chunk in texts] == ["a", "bc"]
-    assert [chunk.choices[0].logprobs.text_offset for chunk in texts] == [[0], [1]]
+    assert [chunk.choices[0].logprobs.text_offset for chunk in texts] == [[0], [3]]
     assert texts[0].choices[0].logprobs.top_logprobs == [{"<1>": -0.5, "<2>": -1.5}]
     assert last.choices[0].finish_reason == "stop"
     assert usage.usage.completion_tokens == 3

@@ -105,4 +105,4 @@ async def test_what_nobody_foresaw_ends_all_too(stage, chat_body, make_deltas, s
 async def test_logprobs_of_choices(stage, client, make_deltas, finished) -> None:
     stage.turns.script = [*make_deltas("a", "b", logprobs=True), finished]
     answer = (await client.post(TEXT, json={"prompt": "x", "n": 2, "logprobs": 1})).json()
-    assert [choice["logprobs"]["text_offset"] for choice in answer["choices"]] == [[0, 1], [0, 1]]
+    assert [choice["logprobs"]["text_offset"] for choice in answer["choices"]] == [[0, 3], [0, 3]]
