@@ -16,6 +16,7 @@ import msgspec
 
 from ..workload.plan import Message, MessagesPrompt, SessionPlan, Turn
 from ..workload.text import estimated_tokens
+from .codex_agents import Rollout, Span, joined
 from .lineage import since_the_first
 from .messages import answer_tokens, joined_answers, messages_of
 from .rows import objects
@@ -37,16 +38,16 @@ def sniff(first: object) -> bool:
 
 
 def read(path: Path, bad: BadLines) -> list[SessionPlan]:
-    """One session a file."""
-    found: list[tuple[SessionPlan, float | None]] = []
+    """One session a file; those of sub-agents are joined to the session that sent them."""
+    found: list[Rollout] = []
     for file in files_of(path, (".jsonl", ".json")):
         reader = _RolloutReader(file.stem, bad.remarks)
         for place, row in objects(file, bad):
             with bad.leaving_out(place):
                 for line in _lines(row):
                     reader.line(line)
-        found.append((reader.session(), reader.began_at))
-    return since_the_first(found)
+        found.append(reader.rollout())
+    return since_the_first(joined(found))
 
 
 def _is_bare_header(row: dict[str, Any]) -> bool:
@@ -78,7 +79,10 @@ class _RolloutReader:
         self._opens: list[bool] = []  # whether a turn's input has a message of the user
         self._input: list[Message] = []
         self._answer: Message | None = None
-        self.began_at: float | None = None
+        self._began_at: float | None = None
+        self._parent: str | None = None
+        self._nickname: str | None = None
+        self._spans: list[Span] = []
         self._input_at: float | None = None
         self._answered_at: float | None = None
         self._ended_at: float | None = None
@@ -92,7 +96,7 @@ class _RolloutReader:
         if not isinstance(payload, dict):
             raise Unusable("a line without a payload")
         stamp = seconds_of(row.get("timestamp"))
-        self.began_at = stamp if self.began_at is None else self.began_at
+        self._began_at = stamp if self._began_at is None else self._began_at
         match row.get("type"):
             case "session_meta":
                 self._header(payload)
@@ -105,10 +109,11 @@ class _RolloutReader:
             case "event_msg" if payload.get("type") == "thread_rolled_back":
                 self._roll_back(tokens_of(payload, "num_turns") or 0)
 
-    def session(self) -> SessionPlan:
+    def rollout(self) -> Rollout:
         """What was read."""
         self._close(None)
-        return SessionPlan(session_id=self._name, turns=tuple(self._turns), unrecorded_tokens=self._missing)
+        plan = SessionPlan(session_id=self._name, turns=tuple(self._turns), unrecorded_tokens=self._missing)
+        return Rollout(plan, self._began_at, tuple(self._spans), self._parent, self._nickname)
 
     def _header(self, meta: dict[str, Any]) -> None:
         """The first is the session's own; a fork has its parent's after it."""
@@ -116,10 +121,16 @@ class _RolloutReader:
             return
         self._named = True
         self._name = name_of(meta, ("id", "session_id"), self._name)
+        source = meta.get("source")
+        sent = source.get("subagent") if isinstance(source, dict) else None
+        spawn = sent.get("thread_spawn") if isinstance(sent, dict) else None
+        told = {**meta, **spawn} if isinstance(spawn, dict) else meta
+        self._parent = name_of(told, ("parent_thread_id",), "") or None
+        self._nickname = name_of(told, ("agent_nickname", "agent_role"), "") or None
         base = meta.get("base_instructions")
-        for told in (base.get("text") if isinstance(base, dict) else base, meta.get("instructions")):
-            if isinstance(told, str) and told:
-                self._input.append(Message("system", told))
+        for text in (base.get("text") if isinstance(base, dict) else base, meta.get("instructions")):
+            if isinstance(text, str) and text:
+                self._input.append(Message("system", text))
 
     def _item(self, item: dict[str, Any], stamp: float | None) -> None:
         if item.get("type") is None and "role" not in item:
@@ -206,6 +217,7 @@ class _RolloutReader:
                 recorded=self._answer,
             )
         )
+        self._spans.append((self._input_at, self._answered_at))
         self._opens.append(any(message.role == "user" for message in self._input))
         self._counted = output_tokens is not None
         self._input, self._answer, self._goes_on_from = [], None, len(self._turns) - 1

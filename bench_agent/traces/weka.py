@@ -4,7 +4,7 @@ A call has ``t`` (seconds), ``in`` and ``out`` (tokens), ``hash_ids`` (blocks of
 in a namespace of the file, or of all with ``"hash_id_scope": "global"``) and ``think_time``. A ``subagent`` entry's
 calls run beside those of other sub-agents; the parent's next call waits for all that it sent, but for those that were
 launched without waiting (``"status": "async_launched"``). Times inside an entry are relative to it, or absolute in
-newer files.
+newer files: what one entry of a file shows holds for all of them.
 """
 
 from __future__ import annotations
@@ -52,12 +52,14 @@ class _ConversationReader:
         self._block = tokens_of(row, "block_size", least=1) or BLOCK_TOKENS
         self._turns: list[Turn] = []
         self._ends: list[float] = []
+        self._relative = False  # times inside an entry count from it
 
     def session(self) -> SessionPlan:
         """Raises Unusable."""
         entries = self._row.get("requests")
         if not isinstance(entries, list):
             raise Unusable("no list of requests")
+        self._relative = any(_is_earlier_inside(entry) for entry in entries)
         self._agent(entries, "main", (), 0.0)
         if not self._turns:
             raise Unusable("no calls")
@@ -81,9 +83,8 @@ class _ConversationReader:
         if not isinstance(entries, list):
             raise Unusable("a subagent without requests")
         began = _time(entry)
-        inside = min((_time(one) for one in entries), default=began)
         name = f"sub-{entry.get('agent_id', began)}"
-        return self._agent(entries, name, sent_by, offset + began if inside < began else offset) if entries else ()
+        return self._agent(entries, name, sent_by, offset + began if self._relative else 0.0) if entries else ()
 
     def _add(self, call: dict[str, Any], started: float, after: tuple[int, ...], agent: str) -> int:
         tokens, output = tokens_of(call, "in", "input_length"), tokens_of(call, "out", "output_length")
@@ -105,6 +106,14 @@ class _ConversationReader:
         )
         self._ends.append(started + (wait_of(call, "api_time", 1.0) or 0.0))
         return len(self._turns) - 1
+
+
+def _is_earlier_inside(entry: object) -> bool:
+    """Whether a call inside of an entry has an earlier time than the entry: its time counts from there, then."""
+    inside = entry.get("requests") if isinstance(entry, dict) else None
+    if not isinstance(inside, list) or not inside:
+        return False
+    return min(_time(one) for one in inside) < _time(entry)
 
 
 def _time(entry: object) -> float:

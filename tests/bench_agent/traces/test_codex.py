@@ -145,3 +145,39 @@ def test_a_fork_keeps_its_own_name(tmp_path: Path) -> None:
     parent = {"timestamp": at(0), "type": "session_meta", "payload": {"id": "parent"}}
     rows = [HEAD, parent, said(1, "user", "Hi"), said(2, "assistant", "Ho")]
     assert workload(lines(tmp_path / "rollout-x.jsonl", rows)).sessions[0].session_id == "c-1"
+
+
+def test_sub_agents_are_joined_to_the_session_that_sent_them(tmp_path: Path) -> None:
+    main = [
+        HEAD,
+        said(1, "user", "Look into both."),
+        item(2, type="function_call", name="spawn_agent", arguments="{}", call_id="1"),
+        item(3, type="function_call_output", call_id="1", output="started"),
+        item(4, type="function_call", name="wait", arguments="{}", call_id="2"),
+        item(9, type="function_call_output", call_id="2", output="all done"),
+        said(10, "assistant", "Done."),
+    ]
+    spawned = {"subagent": {"thread_spawn": {"parent_thread_id": "c-1", "depth": 1, "agent_nickname": "Ada"}}}
+    child = [
+        {"timestamp": at(2.5), "type": "session_meta", "payload": {"id": "c-2", "source": spawned}},
+        said(2.5, "user", "Look."),
+        item(5, type="function_call", name="shell", arguments="{}", call_id="9"),
+        item(6, type="function_call_output", call_id="9", output="seen"),
+        said(8, "assistant", "It drifts."),
+    ]
+    lines(tmp_path / "rollout-1.jsonl", main)
+    lines(tmp_path / "rollout-2.jsonl", child)
+    (session,) = workload(tmp_path).sessions
+    assert session.session_id == "c-1"
+    assert [turn.agent for turn in session.turns] == ["main", "sub-Ada", "main", "sub-Ada", "main"]
+    assert [turn.continues for turn in session.turns] == [None, None, 0, 1, 2]
+    assert [turn.after for turn in session.turns] == [(), (0,), (0,), (1,), (2, 3)]
+    assert [turn.gap_s for turn in session.turns] == [0.0, 0.5, 1.0, 1.0, 1.0]
+    assert workload(tmp_path / "rollout-2.jsonl").sessions[0].session_id == "c-2"  # without its parent
+
+
+def test_agents_that_sent_each_other_are_read_too(tmp_path: Path) -> None:
+    for name, parent in (("a", "b"), ("b", "a")):
+        head = {"timestamp": at(0), "type": "session_meta", "payload": {"id": name, "parent_thread_id": parent}}
+        lines(tmp_path / f"rollout-{name}.jsonl", [head, said(1, "user", "Hi"), said(2, "assistant", "Ho")])
+    assert workload(tmp_path).num_turns == 2
