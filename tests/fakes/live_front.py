@@ -21,8 +21,8 @@ from sessile.server.engine.turn_watch import observed
 from sessile.server.observe.config import ObserveConfig
 from sessile.server.observe.observatory import Observatory
 from sessile.server.observe.opening import reading_of
-from sessile.server.text.answer_format import TextConfig
 from sessile.server.readiness import readiness
+from sessile.server.text.answer_format import TextConfig
 from sessile.server.web.application import create_app
 from sessile.server.web.http_config import HttpConfig
 from sessile.server.web.http_listener import ConnectionCounts
