@@ -46,19 +46,14 @@ from ...sessions.manager.requests import (
     HintOutcome,
     HintVerdict,
     Imported,
-    Miss,
     Resumed,
     SessionView,
-    StopCause,
     Suspended,
-    TextDelta,
     TokensByTier,
     ToolChoice,
     ToolChoiceMode,
-    TurnDelta,
-    TurnFinished,
-    TurnSummary,
 )
+from ...sessions.manager.turn_events import Miss, StopCause, TextDelta, TurnDelta, TurnFinished, TurnSummary
 from ...sessions.messages import Message, Role, Tool, ToolCall
 from ..engine.grammar import Grammar, GrammarKind
 from ..engine.messages import FinishReason, Priority, TokenLogprobs, TokensBySource, TurnUsage

@@ -12,7 +12,8 @@ import grpc.aio
 
 from ...sessions.errors import SessileError
 from ...sessions.manager.events import SessionEvent
-from ...sessions.manager.requests import ExportRequest, Imported, ImportSession, TurnEvent, WatchRequest
+from ...sessions.manager.requests import ExportRequest, Imported, ImportSession, WatchRequest
+from ...sessions.manager.turn_events import TurnEvent
 from ..proto import events, responses, transfer
 from ..proto import session_pb2 as pb
 from ..proto.session_pb2_grpc import SessionServiceStub

@@ -30,11 +30,10 @@ from ...sessions.manager.requests import (
     SuspendRequest,
     ToolChoice,
     ToolResultInput,
-    TurnFinished,
     TurnInput,
-    TurnSummary,
     WatchRequest,
 )
+from ...sessions.manager.turn_events import TurnFinished, TurnSummary
 from ..engine.messages import Priority
 from ..engine.sampling_params import SamplingParams
 from ..proto import keeping, requests, responses, turns, views

@@ -11,18 +11,8 @@ import grpc
 
 from ...sessions.keeping import Hint
 from ...sessions.manager.events import SessionEvent
-from ...sessions.manager.requests import (
-    Appended,
-    HintOutcome,
-    Imported,
-    Resumed,
-    SessionView,
-    Suspended,
-    TextDelta,
-    TurnDelta,
-    TurnFinished,
-    TurnSummary,
-)
+from ...sessions.manager.requests import Appended, HintOutcome, Imported, Resumed, SessionView, Suspended
+from ...sessions.manager.turn_events import TextDelta, TurnDelta, TurnFinished, TurnSummary
 from ...sessions.messages import ToolCall
 from ..proto.requests import DEFAULT_PAGE_SIZE
 from .asynchronous import DEFAULT_TARGET, AsyncSessionClient

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from types import TracebackType
 
 from ...sessions.errors import DeadlineExceeded, SessileError
-from ...sessions.manager.requests import TextDelta, TurnDelta, TurnFinished
+from ...sessions.manager.turn_events import TextDelta, TurnDelta, TurnFinished
 from ...sessions.messages import ToolCall
 from ..proto import session_pb2 as pb
 from ..text.tool_calls import MalformedCall, ReasoningDelta, ToolCallArguments, ToolCallStarted

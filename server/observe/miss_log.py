@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ...prompt_lint.findings import Finding, redacted
-from ...sessions.manager.requests import Miss
+from ...sessions.manager.turn_events import Miss
 from ..engine.messages import MissedTokens, TurnUsage
 
 MAX_MISSES = 512

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ...prompt_lint.live import PromptReading
-from ...sessions.manager.requests import Miss
+from ...sessions.manager.turn_events import Miss
 from ..engine.messages import AdmittedTurn, SubmitTurn, TurnUsage
 from ..engine.turn_watch import TurnWatch
 from .config import ObserveConfig

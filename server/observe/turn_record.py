@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ...sessions.manager.requests import Miss
+from ...sessions.manager.turn_events import Miss
 from ..engine.messages import SubmitTurn, TurnUsage
 
 

@@ -13,7 +13,8 @@ from ...sessions.manager.events import (
     TurnStarted,
     WatchStarted,
 )
-from ...sessions.manager.requests import TurnFinished, WatchRequest
+from ...sessions.manager.requests import WatchRequest
+from ...sessions.manager.turn_events import TurnFinished
 from ..error_status import reason_of
 from . import session_pb2 as pb
 from .responses import read_finished, write_finished

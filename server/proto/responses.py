@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from ...sessions.manager.requests import (
-    Appended,
-    SessionPage,
-    StopCause,
-    TextDelta,
-    TurnEvent,
-    TurnFinished,
-)
+from ...sessions.manager.requests import Appended, SessionPage
+from ...sessions.manager.turn_events import StopCause, TextDelta, TurnEvent, TurnFinished
 from ...sessions.messages import ToolCall
 from ..engine.messages import FinishReason, TokenLogprobs
 from ..text.tool_calls import MalformedCall, ReasoningDelta, ToolCallArguments, ToolCallStarted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...sessions.manager.requests import TurnSummary
+from ...sessions.manager.turn_events import TurnSummary
 from . import session_pb2 as pb
 from .responses import REASONS, WIRE_REASONS
 from .usage import read_miss, read_usage, write_miss, write_usage

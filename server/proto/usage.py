@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...sessions.manager.requests import Miss
+from ...sessions.manager.turn_events import Miss
 from ..engine.messages import MissedTokens, TokensBySource, TurnUsage
 from . import session_pb2 as pb
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from ...sessions.manager.requests import Miss, Replay, TurnFinished
+from ...sessions.manager.turn_events import Miss, Replay, TurnFinished
 from ..engine.messages import MissedTokens, TokensBySource
 from ..readiness import Persistence, ServerState
 

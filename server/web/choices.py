@@ -9,7 +9,7 @@ import msgspec
 from starlette.types import Send
 
 from ...sessions.errors import SessileError
-from ...sessions.manager.requests import CompletionEvent, TurnBegun, TurnDelta, TurnEvent, TurnFinished
+from ...sessions.manager.turn_events import CompletionEvent, TurnBegun, TurnDelta, TurnEvent, TurnFinished
 from ..tasks import end
 from .event_stream import EVENT_STREAM, EventStream
 from .metrics import TurnMeter

@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from ...sessions.errors import SessileError
-from ...sessions.manager.requests import TurnFinished
+from ...sessions.manager.turn_events import TurnFinished
 from ..observe.histogram import LATENCIES, TOKEN_TIMES, Histogram
 from .errors import http_status_of
 from .parts import WebParts

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...sessions.batches.service import Batches
-from ...sessions.manager.requests import CompletionEvent, CompletionRequest
+from ...sessions.manager.requests import CompletionRequest
 from ...sessions.manager.responses import Responses
 from ...sessions.manager.service import Sessions
+from ...sessions.manager.turn_events import CompletionEvent
 from ..engine.cache_messages import CacheView
 from ..engine.client import EngineState
 from ..engine.grammar import Grammar

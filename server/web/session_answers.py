@@ -9,15 +9,8 @@ import msgspec
 from msgspec import Meta
 
 from ...sessions.manager.events import SessionEvent
-from ...sessions.manager.requests import (
-    SessionView,
-    StopCause,
-    TextDelta,
-    TurnDelta,
-    TurnEvent,
-    TurnFinished,
-    TurnSummary,
-)
+from ...sessions.manager.requests import SessionView
+from ...sessions.manager.turn_events import StopCause, TextDelta, TurnDelta, TurnEvent, TurnFinished, TurnSummary
 from ...sessions.messages import ToolCall
 from ..engine.messages import FinishReason, TokenLogprobs, TurnUsage
 from ..text.tool_calls import MalformedCall, ReasoningDelta

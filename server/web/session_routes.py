@@ -23,12 +23,10 @@ from ...sessions.manager.requests import (
     Resumed,
     SessionView,
     Suspended,
-    TurnDelta,
-    TurnEvent,
-    TurnFinished,
     WatchRequest,
 )
 from ...sessions.manager.service import Sessions
+from ...sessions.manager.turn_events import TurnDelta, TurnEvent, TurnFinished
 from ..field_names import FieldNames
 from .decode import BodyDecoder, read_body, require_plain
 from .header_text import header_text

@@ -11,14 +11,7 @@ from typing import Generic, TypeVar
 from starlette.types import Receive, Scope, Send
 
 from ...sessions.errors import EngineError, SessileError
-from ...sessions.manager.requests import (
-    CompletionEvent,
-    TextDelta,
-    TurnBegun,
-    TurnDelta,
-    TurnEvent,
-    TurnFinished,
-)
+from ...sessions.manager.turn_events import CompletionEvent, TextDelta, TurnBegun, TurnDelta, TurnEvent, TurnFinished
 from .connection import while_connected
 from .event_stream import EVENT_STREAM, EventStream
 from .metrics import TurnMeter

@@ -10,7 +10,8 @@ import msgspec
 from fastapi import Request
 from starlette.responses import Response
 
-from ...sessions.manager.requests import CompletionEvent, CompletionRequest
+from ...sessions.manager.requests import CompletionRequest
+from ...sessions.manager.turn_events import CompletionEvent
 from .bodies import ChatBody, CompletionBody
 from .caller import Caller, Lane
 from .choices import StreamedChoices, WholeChoices, merged

@@ -16,7 +16,7 @@ from typing import Protocol
 import msgspec
 
 from ...sessions.errors import SessileError
-from ...sessions.manager.requests import TextDelta, TurnBegun, TurnDelta, TurnFinished
+from ...sessions.manager.turn_events import TextDelta, TurnBegun, TurnDelta, TurnFinished
 from ..engine.messages import FinishReason, TokenLogprobs
 from ..text.tool_calls import MalformedCall, ReasoningDelta, ToolCallArguments, ToolCallStarted
 from .answers import (

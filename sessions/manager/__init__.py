@@ -33,20 +33,17 @@ from .requests import (
     RollbackRequest,
     SessionPage,
     SessionView,
-    StopCause,
     Suspended,
     SuspendRequest,
-    TextDelta,
     TextInput,
     TokenIdsInput,
     TokensByTier,
     ToolResultInput,
-    TurnEvent,
-    TurnFinished,
     TurnInput,
     WatchRequest,
 )
 from .service import Sessions
+from .turn_events import StopCause, TextDelta, TurnEvent, TurnFinished
 
 if TYPE_CHECKING:
     from .manager import SessionManager

@@ -10,18 +10,9 @@ import msgspec
 from ...server.engine.messages import TokenLogprobs
 from ..errors import RequestError
 from ..store import StoredAnswer
-from .requests import (
-    AppendRequest,
-    GenerateRequest,
-    ImportSession,
-    Mutation,
-    OpenSession,
-    TextDelta,
-    TurnDelta,
-    TurnEvent,
-    TurnFinished,
-)
+from .requests import AppendRequest, GenerateRequest, ImportSession, Mutation, OpenSession
 from .turn import TurnResult
+from .turn_events import TextDelta, TurnDelta, TurnEvent, TurnFinished
 
 _Answer = TypeVar("_Answer")
 

@@ -20,19 +20,11 @@ from .events import Happening, Missed, TurnStarted, failure_of
 from .kv_care import KvCare
 from .ports import Clock
 from .replay import ConversationKeys, ReplayMemory, client_key, place_key
-from .requests import (
-    CompletionEvent,
-    CompletionRequest,
-    ConversationEnd,
-    MessagesInput,
-    Miss,
-    Replay,
-    TurnBegun,
-    TurnFinished,
-)
+from .requests import CompletionRequest, ConversationEnd, MessagesInput
 from .running import RunningWork
 from .turn import TurnResult, TurnRun
 from .turn_content import content_of_request
+from .turn_events import CompletionEvent, Miss, Replay, TurnBegun, TurnFinished
 from .turns import Turns, TurnTerms
 
 logger = logging.getLogger(__name__)

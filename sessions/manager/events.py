@@ -7,7 +7,7 @@ import enum
 import msgspec
 
 from ..errors import SessileError
-from .requests import Miss, TurnFinished
+from .turn_events import Miss, TurnFinished
 
 
 class WatchStarted(msgspec.Struct, frozen=True, kw_only=True, tag="started"):

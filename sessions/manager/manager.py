@@ -32,7 +32,6 @@ from .requests import (
     Appended,
     AppendRequest,
     CloseRequest,
-    CompletionEvent,
     CompletionRequest,
     ExportRequest,
     ForkRequest,
@@ -51,9 +50,6 @@ from .requests import (
     SessionView,
     Suspended,
     SuspendRequest,
-    TurnEvent,
-    TurnFinished,
-    TurnSummary,
     WatchRequest,
 )
 from .responses import Responses
@@ -61,6 +57,7 @@ from .running import RunningWork
 from .session_turns import Changed, SessionTurns
 from .transfer import SessionTransfer
 from .turn_accounts import turns_of
+from .turn_events import CompletionEvent, TurnEvent, TurnFinished, TurnSummary
 from .turns import Turns
 from .views import new_session_id, summary_of, view_of
 from .watchers import Watchers

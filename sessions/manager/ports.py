@@ -23,7 +23,7 @@ from ...server.engine.cache_messages import (
     SuspendPath,
 )
 from ...server.engine.messages import EngineReady, SubmitTurn, TurnOutput
-from .requests import Miss
+from .turn_events import Miss
 
 Clock = Callable[[], float]
 """Seconds since the epoch, as the machine's clock has them: it may be set, forwards and backwards."""

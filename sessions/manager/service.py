@@ -10,7 +10,6 @@ from .requests import (
     Appended,
     AppendRequest,
     CloseRequest,
-    CompletionEvent,
     CompletionRequest,
     ExportRequest,
     ForkRequest,
@@ -28,10 +27,9 @@ from .requests import (
     SessionView,
     Suspended,
     SuspendRequest,
-    TurnEvent,
-    TurnSummary,
     WatchRequest,
 )
+from .turn_events import CompletionEvent, TurnEvent, TurnSummary
 
 
 class Sessions(Protocol):

@@ -20,19 +20,12 @@ from .events import Happening, Missed, TurnStarted, failure_of
 from .kv_care import KvCare
 from .ports import Clock
 from .records import SessionRecords
-from .requests import (
-    Appended,
-    AppendRequest,
-    GenerateRequest,
-    Miss,
-    Mutation,
-    TurnEvent,
-    TurnFinished,
-)
+from .requests import Appended, AppendRequest, GenerateRequest, Mutation
 from .running import Claim
 from .turn import TurnResult
 from .turn_accounts import account_of
 from .turn_content import content_of_session
+from .turn_events import Miss, TurnEvent, TurnFinished
 from .turns import TurnPrompt, Turns, TurnTerms
 from .views import view_of
 

@@ -17,8 +17,8 @@ from ...server.text.tool_calls import AnswerPiece, MalformedCall
 from ..errors import EngineError, RequestError
 from ..messages import Message
 from .ports import TurnEngine
-from .requests import StopCause, TextDelta, TurnDelta
 from .said import Said
+from .turn_events import StopCause, TextDelta, TurnDelta
 
 
 class TurnResult(msgspec.Struct, frozen=True, kw_only=True):

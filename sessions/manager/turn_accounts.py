@@ -8,7 +8,7 @@ import msgspec
 
 from ...server.engine.messages import FinishReason, TurnUsage
 from ..session import EntryKind, SessionLog
-from .requests import Miss, TurnFinished, TurnSummary
+from .turn_events import Miss, TurnFinished, TurnSummary
 
 
 class TurnAccount(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

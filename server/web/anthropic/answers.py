@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ....sessions.manager.requests import Miss, Replay, TurnFinished
+from ....sessions.manager.turn_events import Miss, Replay, TurnFinished
 from ...engine.messages import MissedTokens, TokensBySource
 from ..answers import TurnTimings
 from .bodies import CacheControl

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ....sessions.errors import SessileError
-from ....sessions.manager.requests import StopCause, TextDelta, TurnBegun, TurnDelta, TurnFinished
+from ....sessions.manager.turn_events import StopCause, TextDelta, TurnBegun, TurnDelta, TurnFinished
 from ...engine.messages import FinishReason
 from ...text.tool_calls import MalformedCall, ReasoningDelta, ToolCallArguments, ToolCallStarted
 from .answers import (

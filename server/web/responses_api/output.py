@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from ....sessions.manager.requests import TextDelta, TurnDelta
+from ....sessions.manager.turn_events import TextDelta, TurnDelta
 from ...text.tool_calls import MalformedCall, ReasoningDelta, ToolCallArguments, ToolCallStarted
 from ..answers import MalformedToolCall
 from .answers import OutputItem, Status

@@ -13,16 +13,8 @@ from starlette.responses import Response
 
 from ....sessions.errors import RequestError
 from ....sessions.ids import unguessable
-from ....sessions.manager.requests import (
-    AppendRequest,
-    CloseRequest,
-    CompletionEvent,
-    CompletionRequest,
-    MessagesInput,
-    OpenSession,
-    TurnBegun,
-    TurnFinished,
-)
+from ....sessions.manager.requests import AppendRequest, CloseRequest, CompletionRequest, MessagesInput, OpenSession
+from ....sessions.manager.turn_events import CompletionEvent, TurnBegun, TurnFinished
 from ..caller import Caller
 from ..decode import BodyDecoder, read_body
 from ..foreign_tools import foreign_tools

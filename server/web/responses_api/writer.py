@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ....sessions.errors import SessileError
-from ....sessions.manager.requests import TurnBegun, TurnDelta, TurnFinished
+from ....sessions.manager.turn_events import TurnBegun, TurnDelta, TurnFinished
 from ...engine.messages import FinishReason
 from ..errors import http_status_of
 from ..event_stream import COMMENT

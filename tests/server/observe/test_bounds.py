@@ -24,7 +24,7 @@ from sessile.server.observe import miss_explainer, observatory, reuse_counts, ti
 from sessile.server.observe.miss_explainer import MissExplainer, Question
 from sessile.server.observe.miss_log import MAX_MISSES, LoggedMiss, MissLog
 from sessile.server.observe.observatory import Observatory
-from sessile.sessions.manager.requests import Miss
+from sessile.sessions.manager.turn_events import Miss
 
 
 @pytest.fixture

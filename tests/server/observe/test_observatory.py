@@ -27,7 +27,8 @@ from sessile.server.observe.reuse_counts import (
     WindowedCounts,
     parts_of,
 )
-from sessile.sessions.manager.requests import GenerateRequest, MessagesInput, OpenSession, TurnFinished
+from sessile.sessions.manager.requests import GenerateRequest, MessagesInput, OpenSession
+from sessile.sessions.manager.turn_events import TurnFinished
 from sessile.sessions.messages import Message, Role
 
 RULES = "Keep to every rule of the handbook, whatever the traveller asks for. " * 40

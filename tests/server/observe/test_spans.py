@@ -8,7 +8,7 @@ from sessile.server.engine.messages import SubmitTurn, TokensBySource, TurnUsage
 from sessile.server.engine.sampling_params import SamplingParams
 from sessile.server.observe.spans import TurnSpans
 from sessile.server.observe.turn_record import TurnRecord
-from sessile.sessions.manager.requests import Miss
+from sessile.sessions.manager.turn_events import Miss
 
 trace = pytest.importorskip("opentelemetry.sdk.trace", reason="opentelemetry-sdk is not installed")
 

@@ -35,7 +35,8 @@ from sessile.server.web.parts import WebParts
 from sessile.sessions.batches.counts import BatchCounts
 from sessile.sessions.cache.tree_view import TreeNode
 from sessile.sessions.errors import SessileError, StoreError
-from sessile.sessions.manager.requests import CompletionRequest, StopCause, TextDelta, TurnEvent, TurnFinished
+from sessile.sessions.manager.requests import CompletionRequest
+from sessile.sessions.manager.turn_events import StopCause, TextDelta, TurnEvent, TurnFinished
 
 SOURCES = TokensBySource(device=20, host=3, disk=2, shared=1, in_flight=4, computed=10)
 USAGE = TurnUsage(prompt_tokens=40, completion_tokens=3, tokens_by_source=SOURCES, queue_s=0.25, prefill_s=0.5)

@@ -12,7 +12,8 @@ import pytest
 from sessile.server.engine.messages import FinishReason, Priority
 from sessile.server.web.answers import ChatChunk, ChatCompletion, TextCompletion
 from sessile.sessions.errors import CapacityError, ContextOverflow, EngineError
-from sessile.sessions.manager.requests import MessagesInput, StopCause, TextInput, TokenIdsInput, ToolChoiceMode
+from sessile.sessions.manager.requests import MessagesInput, TextInput, TokenIdsInput, ToolChoiceMode
+from sessile.sessions.manager.turn_events import StopCause
 from sessile.sessions.messages import Role
 
 CHAT = "/v1/chat/completions"

@@ -12,7 +12,7 @@ from served import served
 
 from sessile.server.web.application import create_app
 from sessile.server.web.http_config import HttpConfig
-from sessile.sessions.manager.requests import TextDelta
+from sessile.sessions.manager.turn_events import TextDelta
 
 
 @pytest.fixture
