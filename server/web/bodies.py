@@ -28,6 +28,8 @@ ClientMetadata = Annotated[
     dict[str, Any] | None, Meta(description="user_id names the client; the rest has no effect here.")
 ]
 Off = Annotated[Any, Meta(description="Only false.", extra={"only": (False, None)})]
+On = Annotated[Any, Meta(description="Only true.", extra={"only": (True, None)})]
+One = Annotated[Any, Meta(description="Only 1.", extra={"only": (1, None)})]
 Nothing = Annotated[Any, Meta(description="Only null or empty.", extra={"only": (None, [], {}, "")})]
 TextOnly = Annotated[Any, Meta(description='Only ["text"].', extra={"only": (None, ["text"])})]
 
@@ -37,6 +39,7 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     include_usage: bool | None = False
     include_obfuscation: NoEffect = UNSET
+    continuous_usage_stats: Off = UNSET
 
 
 class ContentPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -127,6 +130,19 @@ class _SharedFields(GrammarFields, frozen=True, forbid_unknown_fields=True, kw_o
     store: NoEffect = UNSET
     prompt_cache_retention: NoEffect = UNSET
     cache_prompt: NoEffect = UNSET
+    # vLLM's, which its clients send with what they mean there
+    skip_special_tokens: On = UNSET
+    spaces_between_special_tokens: On = UNSET
+    include_stop_str_in_output: Off = UNSET
+    use_beam_search: Off = UNSET
+    length_penalty: One = UNSET
+    bad_words: Nothing = UNSET
+    allowed_token_ids: Nothing = UNSET
+    truncate_prompt_tokens: Nothing = UNSET
+    prompt_logprobs: Nothing = UNSET
+    return_token_ids: Off = UNSET
+    return_tokens_as_token_ids: Off = UNSET
+    cache_salt: Nothing = UNSET
 
 
 class ChatBody(_SharedFields, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -150,6 +166,12 @@ class ChatBody(_SharedFields, frozen=True, forbid_unknown_fields=True, kw_only=T
     functions: Nothing = UNSET
     function_call: Nothing = UNSET
     web_search_options: Nothing = UNSET
+    echo: Off = UNSET
+    add_generation_prompt: On = UNSET
+    continue_final_message: Off = UNSET
+    add_special_tokens: Off = UNSET
+    chat_template: Nothing = UNSET
+    documents: Nothing = UNSET
     prediction: NoEffect = UNSET
     reasoning_effort: NoEffect = UNSET
     verbosity: NoEffect = UNSET
@@ -165,6 +187,7 @@ class CompletionBody(_SharedFields, frozen=True, forbid_unknown_fields=True, kw_
     best_of: Annotated[Int | None, Meta(description="Only as many as ``n``.")] = None
     echo: Off = UNSET
     suffix: Nothing = UNSET
+    add_special_tokens: On = UNSET
 
 
 def fields_without_effect(body: msgspec.Struct) -> tuple[str, ...]:

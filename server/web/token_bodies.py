@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import UNSET, Meta
+from msgspec import UNSET
 
-from .bodies import ChatMessage, Int
-
-_On = Annotated[Any, Meta(description="Only true.", extra={"only": (True, None)})]
+from .bodies import ChatMessage, Int, On
 
 
 class TokenizeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -20,8 +18,8 @@ class TokenizeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     messages: list[ChatMessage] | None = None
     tools: list[dict[str, Any]] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    add_special_tokens: _On = UNSET
-    add_generation_prompt: _On = UNSET
+    add_special_tokens: On = UNSET
+    add_generation_prompt: On = UNSET
     return_token_strs: bool = False
 
 

@@ -85,6 +85,8 @@ def _refuse_functions(body: ChatBody) -> None:
 
 def _check_values(body: ChatBody | CompletionBody) -> None:
     refuse(first_refused_value(body), "")
+    if body.stream_options is not None:
+        refuse(first_refused_value(body.stream_options), "stream_options.")
     if body.stream_options is not None and not body.stream:
         raise RequestError(
             "stream_options without stream", field="stream_options", remedy='send "stream": true, or leave it out'

@@ -193,8 +193,17 @@ async def test_neutral_values_are_accepted(client, chat_body):
         "logit_bias": {},
         "response_format": {"type": "text"},
         "top_logprobs": None,
+        "add_generation_prompt": True,
+        "continue_final_message": False,
+        "add_special_tokens": False,
+        "skip_special_tokens": True,
+        "length_penalty": 1.0,
+        "bad_words": [],
+        "cache_salt": None,
     }
     assert (await client.post(CHAT, json=body)).status_code == 200
+    plain = {"prompt": "x", "add_special_tokens": True, "use_beam_search": False, "prompt_logprobs": None}
+    assert (await client.post(TEXT, json=plain)).status_code == 200
 
 
 async def test_a_whole_answer_says_how_long_it_is(client, chat_body):
