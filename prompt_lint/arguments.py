@@ -70,6 +70,7 @@ def _common(command: argparse.ArgumentParser) -> None:
         "--per-file-ignores", action="append", default=[], metavar="GLOB:CODES", help="turn these off in these files"
     )
     rules.add_argument("--exclude", action="append", default=[], metavar="GLOB", help="files that are not read")
+    rules.add_argument("--no-gitignore", action="store_true", help="check the sources that .gitignore leaves out too")
     rules.add_argument("--baseline", metavar="FILE", help="report only what is not in this file")
     config = command.add_argument_group("configuration")
     config.add_argument("--config", metavar="FILE", help="instead of the nearest pyproject.toml or prompt-lint.toml")

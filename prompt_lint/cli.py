@@ -18,7 +18,7 @@ from .engine import TraceOptions
 from .errors import LintConfigError, LintError, UnusableInput
 from .findings import Severity
 from .fixes.source import apply_fixes, diffs
-from .inputs import gather
+from .inputs import SourceFilter, gather
 from .prices import DEFAULT_PRICES, load_prices
 from .probe import probe_template
 from .rendering import load_template
@@ -103,7 +103,8 @@ def options_of(config: Config, arguments: argparse.Namespace) -> CheckOptions:
 
 def checked(arguments: argparse.Namespace, config: Config, paths: list[str]) -> Report:
     """Check paths and take away what the baseline knows."""
-    report = Check(options_of(config, arguments)).run(gather(paths, config.exclude))
+    sources = SourceFilter.ALL if config.no_gitignore else SourceFilter.NOT_IGNORED_BY_GIT
+    report = Check(options_of(config, arguments)).run(gather(paths, config.exclude, sources))
     if config.baseline:
         report.findings = read_baseline(Path(config.baseline)).new(report.findings)
     return report

@@ -25,6 +25,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
     ignore: list[str] = []
     per_file_ignores: dict[str, list[str]] = {}
     exclude: list[str] = []
+    no_gitignore: bool = False
     profile: Profile | None = None
     input_format: str | None = None
     chat_template: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from .code.analysis import Language, language_of
 from .errors import UnusableInput
+from .ignore_files import IgnoreRules
 
 _SKIPPED_FOLDERS = {
     ".git",
@@ -42,7 +44,14 @@ class Gathered:
     unreadable: list[UnusableInput] = field(default_factory=list)
 
 
-def gather(paths: list[str], exclude: list[str]) -> Gathered:
+class SourceFilter(enum.Enum):
+    """Which sources of a folder are checked. Traces are checked in any case: recorded traffic is seldom kept in git."""
+
+    ALL = "all"
+    NOT_IGNORED_BY_GIT = "not ignored by git"
+
+
+def gather(paths: list[str], exclude: list[str], sources: SourceFilter = SourceFilter.NOT_IGNORED_BY_GIT) -> Gathered:
     """Sort paths. Raises: UnusableInput for one that does not exist."""
     found = Gathered()
     for name in paths:
@@ -50,7 +59,7 @@ def gather(paths: list[str], exclude: list[str]) -> Gathered:
         if name == "-":
             found.stdin = True
         elif path.is_dir():
-            _folder(path, exclude, found)
+            _folder(path, exclude, found, sources)
         elif path.exists():  # also a pipe: `check <(zcat trace.jsonl.gz)`
             language = language_of(name)
             if language is not None:
@@ -62,12 +71,13 @@ def gather(paths: list[str], exclude: list[str]) -> Gathered:
     return found
 
 
-def _folder(folder: Path, exclude: list[str], found: Gathered) -> None:
+def _folder(folder: Path, exclude: list[str], found: Gathered, sources: SourceFilter) -> None:
     traces: list[Path] = []
-    for path in _walk(folder, exclude, found):
+    rules = IgnoreRules.above(folder) if sources is SourceFilter.NOT_IGNORED_BY_GIT else None
+    for path, ignored in _walk(folder, exclude, found, rules):
         language = language_of(str(path))
         if language is not None:
-            if not _is_bundle(path):
+            if not ignored and not _is_bundle(path):
                 found.sources.append((path, language))
         elif path.suffix in _TRACE_SUFFIXES:
             traces.append(path)
@@ -90,7 +100,9 @@ def _is_bundle(path: Path) -> bool:
     return len(head) > _LONG_LINE * (head.count(b"\n") + 4)
 
 
-def _walk(folder: Path, exclude: list[str], found: Gathered) -> Iterator[Path]:
+def _walk(folder: Path, exclude: list[str], found: Gathered, rules: IgnoreRules | None) -> Iterator[tuple[Path, bool]]:
+    """The files below a folder, and whether rules leave them out. What is below an ignored folder is ignored."""
+    rules = rules.inside(folder) if rules is not None else None
     try:
         paths = sorted(folder.iterdir())
     except OSError as error:
@@ -101,6 +113,8 @@ def _walk(folder: Path, exclude: list[str], found: Gathered) -> Iterator[Path]:
             continue
         if path.is_dir():
             if path.name not in _SKIPPED_FOLDERS and not path.is_symlink():
-                yield from _walk(path, exclude, found)
+                ignored = rules is not None and rules.ignores(path)
+                below = _walk(path, exclude, found, None if ignored else rules)
+                yield from ((file, ignored or left_out) for file, left_out in below)
         elif path.is_file():
-            yield path
+            yield path, rules is not None and rules.ignores(path)

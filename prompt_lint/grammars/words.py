@@ -40,7 +40,7 @@ USER_FIELD = re.compile(
     r"客户|用户|姓名|公司|语言|顧客|ユーザー|氏名|会社|клиент|пользователь|имя|компания|고객|사용자|이름)"
     r"(?:[ _-](?:name|id|"
     r"e?mail|locale|profile|plan|tier|country|language|type|number|no|nr))?"
-    r"['’]?s?\s*(?::|=|\bis\b|\bnamed\b|\bcalled\b|ist|heißt|est|s'appelle|es|se llama|é|：|\">|>)",
+    r"['’]?s?[\"']?\s*(?::|=|\bis\b|\bnamed\b|\bcalled\b|ist|heißt|est|s'appelle|es|se llama|é|：|\">|>)",
     _I,
 )
 ADDRESSED = re.compile(
