@@ -244,12 +244,17 @@ def test_the_first_signal_drains_and_the_second_cancels(model: Path, tmp_path: P
     with ServerProcess(tmp_path / "data", "--model", str(model), *FLAGS) as server:
         running = _LongTurn(server)
         running.first.wait(60)
-        os.kill(server.pid, signal.SIGTERM)
-        wait_until(lambda: readiness(server) == 503)
-        refused = chat(server, [user("more")])
-        assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
-        if signals == 2:
+        engine = server.engine_pid
+        os.kill(engine, signal.SIGSTOP)  # so that the turn is not over before all of this is
+        try:
             os.kill(server.pid, signal.SIGTERM)
+            wait_until(lambda: readiness(server) == 503)
+            refused = chat(server, [user("more")])
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+            if signals == 2:
+                os.kill(server.pid, signal.SIGTERM)
+        finally:
+            os.kill(engine, signal.SIGCONT)
         running.join(60)
         assert server.wait() == 0
         last = json.loads(running.events[-2])
