@@ -9,8 +9,8 @@ from typing import Protocol
 import msgspec
 
 from ..sessions.errors import EngineError, SessileError, StoreError
-from .engine.client import EngineState
 from .engine.messages import EngineReady, EngineStats
+from .engine.supervisor import EngineState
 from .error_status import retry_after_s
 
 _DISK = "disk"

@@ -9,15 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import enum
 import logging
-import tempfile
 import time
 from collections.abc import AsyncGenerator
-from pathlib import Path
-from typing import Protocol
-
-import zmq
 
 from ...sessions.errors import CapacityError, DeadlineExceeded, EngineError, RequestError
 from .admission import TurnAdmission
@@ -50,43 +44,21 @@ from .limits_config import LimitsConfig
 from .messages import (
     AbortTurn,
     Alive,
-    EngineFailed,
     EngineReady,
     EngineStats,
     FinishReason,
     FromEngine,
-    LoadProgress,
-    Shutdown,
-    StepFailed,
     SubmitTurn,
     TurnOutput,
     TurnOutputs,
 )
 from .quarantine import Quarantine
+from .supervisor import EngineDeath, EngineState, EngineSupervisor, Progress
 from .tenant_limits import TenantLimits
 from .turn_check import check_turn
 from .turn_watch import TurnListener, observed
-from .watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
-
-RESTART_DELAYS_S = (0.0, 1.0, 5.0, 15.0)  # before the first, second, … restart in a row
-
-
-class EngineState(enum.Enum):
-    """What the engine can do for a new turn."""
-
-    STARTING = "starting"
-    READY = "ready"
-    RESTARTING = "restarting"
-    FAILED = "failed"
-    CLOSED = "closed"
-
-
-class Progress(Protocol):
-    """Told what the engine is doing while it starts; ``fraction`` runs from 0 to 1 within a stage."""
-
-    def __call__(self, stage: str, fraction: float) -> None: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,26 +75,14 @@ class EngineClient:
     def __init__(
         self, config: EngineConfig, on_progress: Progress | None = None, limits: LimitsConfig | None = None
     ) -> None:
-        self._config = config
-        self._on_progress = on_progress
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._child: EngineChild | None = None
+        self._supervisor = EngineSupervisor(config, on_progress, self._handle, self._note_death)
         self._limits = TenantLimits(limits or LimitsConfig(), time.monotonic)
         self._admission = TurnAdmission(config.max_waiting, config.max_sequences, config.max_queue_s)
         self._turns: dict[str, _InHand] = {}
-        self._failed_step: StepFailed | None = None
         self.quarantine = Quarantine(time.monotonic)
         self._cache = CacheCalls()
         self._listener: TurnListener | None = None
-        self._info: EngineReady | None = None
-        self._failure: EngineFailed | None = None
-        self._supervisor: asyncio.Task[None] | None = None
-        self._changed = asyncio.Event()
-        self.state = EngineState.STARTING
         self.stats = EngineStats()
-        self.restarts = 0
-        self._closing = asyncio.Event()
-        self._watchdog = Watchdog(config.watchdog_s)
 
     @property
     def info(self) -> EngineReady:
@@ -131,14 +91,23 @@ class EngineClient:
         Raises:
             EngineError: it never was.
         """
-        if self._info is None:
-            raise self._unavailable()
-        return self._info
+        return self._supervisor.info
+
+    @property
+    def state(self) -> EngineState:
+        """What the engine can do for a new turn."""
+        return self._supervisor.state
+
+    @property
+    def restarts(self) -> int:
+        """How often a new engine took the place of one that died."""
+        return self._supervisor.restarts
 
     @property
     def pid(self) -> int | None:
         """Process id of the engine."""
-        return None if self._child is None else self._child.pid
+        child = self._supervisor.child
+        return None if child is None else child.pid
 
     async def start(self) -> EngineReady:
         """Start the engine and wait until its model is loaded.
@@ -146,15 +115,11 @@ class EngineClient:
         Raises:
             EngineError: it cannot start; the message is the engine's own. Or it was closed meanwhile.
         """
-        self._supervisor = asyncio.create_task(self._supervise())
-        while self.state is EngineState.STARTING:
-            self._changed.clear()
-            await self._changed.wait()
-        if self.state in (EngineState.FAILED, EngineState.CLOSED):
-            error = self._unavailable()
+        try:
+            return await self._supervisor.start()
+        except EngineError:
             await self.close()
-            raise error
-        return self.info
+            raise
 
     def listen(self, listener: TurnListener) -> None:
         """Tell ``listener`` of all turns from now on."""
@@ -174,20 +139,18 @@ class EngineClient:
 
     async def _generate(self, turn: SubmitTurn) -> AsyncGenerator[TurnOutput, None]:
         async with self.quarantine.admitted(turn):
-            self._check(turn)
-            async with contextlib.aclosing(self._run(turn)) as outputs:
+            child = self._check(turn)
+            async with contextlib.aclosing(self._run(turn, child)) as outputs:
                 async for output in outputs:
                     yield output
 
-    async def _run(self, turn: SubmitTurn) -> AsyncGenerator[TurnOutput, None]:
+    async def _run(self, turn: SubmitTurn, child: EngineChild) -> AsyncGenerator[TurnOutput, None]:
         self._limits.enter(turn)
         try:
             self._admission.enter(turn, self.stats)
         except CapacityError:
             self._limits.leave(turn, None)
             raise
-        child = self._child
-        assert child is not None
         in_hand = self._turns[turn.turn_id] = _InHand(turn)
         finished, usage = False, None
         try:
@@ -207,14 +170,15 @@ class EngineClient:
             self._turns.pop(turn.turn_id, None)
             self._admission.leave(turn)
             self._limits.leave(turn, usage)
-            if not finished and self._child is child:
+            if not finished and self._supervisor.child is child:
                 with contextlib.suppress(EngineError):
                     child.send(AbortTurn(turn.turn_id))
 
     async def abort(self, turn_id: str) -> None:
         """End a turn within one step; its iterator gets the last output. Unknown ids are ignored."""
-        if self._child is not None and turn_id in self._turns:
-            self._child.send(AbortTurn(turn_id))
+        child = self._supervisor.child
+        if child is not None and turn_id in self._turns:
+            child.send(AbortTurn(turn_id))
 
     # -- the cache ------------------------------------------------------------------------------------------------
     #
@@ -264,97 +228,16 @@ class EngineClient:
         return self._cache.events()
 
     async def _ask(self, request: CacheRequest, expected: type[Answer]) -> Answer:
-        if self.state is not EngineState.READY or self._child is None:
-            raise self._unavailable()
-        return await self._cache.call(self._child.send, request, expected)
+        return await self._cache.call(self._supervisor.ready_child().send, request, expected)
 
     async def close(self) -> None:
         """Stop the engine. Open turns fail."""
-        loads = self.state is not EngineState.READY
-        self._closing.set()
-        self._set_state(EngineState.CLOSED)
-        if self._child is not None:
-            with contextlib.suppress(EngineError):
-                self._child.send(Shutdown())
-            if loads:  # it would read that only afterwards
-                self._child.terminate()
-        if self._supervisor is not None:
-            await self._supervisor
+        await self._supervisor.close()
         self._cache.close(EngineError("the engine is closed"))
-        self._context.term()
 
-    # -- the supervisor -------------------------------------------------------------------------------------------
-
-    async def _supervise(self) -> None:
-        """Run one engine after another until closed, or until one cannot start at all."""
-        failures_in_a_row = 0
-        while True:
-            became_ready = await self._run_child()
-            if self._closing.is_set():
-                break
-            if self._info is None:  # it never worked: trying again would not help
-                self._set_state(EngineState.FAILED)
-                break
-            failures_in_a_row = 1 if became_ready else failures_in_a_row + 1
-            self._set_state(EngineState.RESTARTING)
-            self.restarts += 1
-            delay = RESTART_DELAYS_S[min(failures_in_a_row, len(RESTART_DELAYS_S)) - 1]
-            logger.error("the engine died; a new one starts %s", f"in {delay:.0f} s" if delay else "at once")
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._closing.wait(), delay)
-                break
-
-    async def _run_child(self) -> bool:
-        """One engine's life; True if it became ready."""
-        before = self._info
-        with tempfile.TemporaryDirectory(prefix="sessile-") as folder:
-            child = self._child = EngineChild(self._config, Path(folder), self._context)
-            self._failed_step = None
-            self._watchdog = Watchdog(self._config.watchdog_s)
-            watching = asyncio.create_task(self._watch(child, self._watchdog))
-            try:
-                await child.start()
-                await child.listen(self._handle)
-            except OSError as error:
-                self._failure = EngineFailed(f"the engine's process cannot be started: {error}")
-            finally:
-                watching.cancel()
-                self._child = None
-                if self.state is EngineState.READY:
-                    self._set_state(EngineState.RESTARTING)
-                await child.stop()
-                self._note_death(child)
-                self._fail_turns()
-        return self._info is not before
-
-    async def _watch(self, child: EngineChild, watchdog: Watchdog) -> None:
-        await watchdog.wait_for_silence()
-        logger.error(
-            "the engine said nothing for %.0f s with %d turns in hand: it is killed, after it wrote its stacks",
-            watchdog.timeout_s,
-            len(self._turns),
-        )
-        await child.end_hanging()
-
-    def _note_death(self, child: EngineChild) -> None:
-        """Remember who was there at a crash, and why an engine that never worked did not."""
-        if self._closing.is_set():
-            return
-        if self._info is None and self._failure is None:
-            self._failure = EngineFailed(
-                f"the engine ended before it was ready: {child.how_it_ended}", "its log, above, has the cause"
-            )
-        if child.crashed and self._turns:
-            failed = self._failed_step
-            turns = [in_hand.turn for in_hand in self._turns.values()]
-            if failed is not None:
-                turns = [turn for turn in turns if turn.turn_id in failed.turn_ids]
-            logger.error("the engine crashed (%s): %d turns are under suspicion", child.how_it_ended, len(turns))
-            self.quarantine.crashed(turns)
+    # -- what the supervisor tells --------------------------------------------------------------------------------
 
     def _handle(self, message: FromEngine) -> None:
-        if self.state is EngineState.READY:
-            self._watchdog.heard()
         match message:
             case TurnOutputs(outputs, stats, admitted):
                 self.stats = stats
@@ -367,29 +250,22 @@ class EngineClient:
                         in_hand.outputs.put_nowait(output)
             case Alive(stats):
                 self.stats = stats
-            case StepFailed():
-                self._failed_step = message
-            case EngineReady():
-                self._info, self._failure = message, None
-                self._watchdog.heard()
-                if not self._closing.is_set():
-                    self._set_state(EngineState.READY)
             case CacheAnswer():
                 self._cache.answered(message)
             case CacheEvents():
                 self._cache.happened(message)
-            case LoadProgress(stage, fraction):
-                if self._on_progress is not None:
-                    self._on_progress(stage, fraction)
-            case EngineFailed():
-                self._failure = message
+            case _:
+                raise AssertionError(f"{type(message).__name__} is the supervisor's")
 
-    def _set_state(self, state: EngineState) -> None:
-        self.state = state
-        self._changed.set()
-
-    def _fail_turns(self) -> None:
-        why = "the server stopped" if self._closing.is_set() else "the engine died"
+    def _note_death(self, death: EngineDeath) -> None:
+        """Remember who was there at a crash, and end what waits for the engine."""
+        if death.crashed and self._turns and not death.is_wanted:
+            turns = [in_hand.turn for in_hand in self._turns.values()]
+            if death.failed_step is not None:
+                turns = [turn for turn in turns if turn.turn_id in death.failed_step.turn_ids]
+            logger.error("the engine crashed (%s): %d turns are under suspicion", death.how, len(turns))
+            self.quarantine.crashed(turns)
+        why = "the server stopped" if death.is_wanted else "the engine died"
         self._cache.fail(EngineError(f"{why} before it answered", remedy="try again", retry_after_s=2.0))
         for in_hand in self._turns.values():
             in_hand.outputs.put_nowait(
@@ -398,18 +274,12 @@ class EngineClient:
 
     # -- checks ---------------------------------------------------------------------------------------------------
 
-    def _unavailable(self) -> EngineError:
-        if self._failure is not None:
-            retry_after_s = RESTART_DELAYS_S[-1] if self.state is EngineState.RESTARTING else None
-            return EngineError(self._failure.error, remedy=self._failure.remedy, retry_after_s=retry_after_s)
-        return EngineError(f"the engine is {self.state.value}", remedy="try again", retry_after_s=2.0)
-
-    def _check(self, turn: SubmitTurn) -> None:
-        if self.state is not EngineState.READY or self._child is None:
-            raise self._unavailable()
+    def _check(self, turn: SubmitTurn) -> EngineChild:
+        child = self._supervisor.ready_child()
         check_turn(turn, self.info)
         if turn.turn_id in self._turns:
             raise RequestError(f"turn {turn.turn_id} is running already", field="turn_id", remedy="use a new id")
+        return child
 
 
 def _expired(turn: SubmitTurn) -> DeadlineExceeded:

@@ -12,9 +12,9 @@ from ...sessions.manager.responses import Responses
 from ...sessions.manager.service import Sessions
 from ...sessions.manager.turn_events import CompletionEvent
 from ..engine.cache_messages import CacheView
-from ..engine.client import EngineState
 from ..engine.grammar import Grammar
 from ..engine.messages import EngineReady, EngineStats
+from ..engine.supervisor import EngineState
 from ..identity.gate import Gate
 from ..observe.observatory import Observatory
 from ..readiness import Readiness

@@ -10,7 +10,6 @@ from typing import Any
 from set_clock import SetClock
 
 from sessile.server.engine.cache_messages import CacheEvent, CacheEventKind, CacheView
-from sessile.server.engine.client import EngineState
 from sessile.server.engine.messages import (
     AdmittedTurn,
     EngineReady,
@@ -25,6 +24,7 @@ from sessile.server.engine.messages import (
     TurnUsage,
 )
 from sessile.server.engine.sampling_params import SamplingParams
+from sessile.server.engine.supervisor import EngineState
 from sessile.server.engine.turn_watch import TurnWatch
 from sessile.server.observe.observatory import Observatory
 from sessile.sessions.cache.tree_view import TreeNode

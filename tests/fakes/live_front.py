@@ -15,8 +15,8 @@ from open_gate import open_gate
 from scripted_engine import ScriptedEngine
 
 from sessile.server.engine.cache_messages import CacheView
-from sessile.server.engine.client import EngineState
 from sessile.server.engine.messages import AdmittedTurn, EngineStats, SubmitTurn, TurnOutput
+from sessile.server.engine.supervisor import EngineState
 from sessile.server.engine.turn_watch import observed
 from sessile.server.observe.config import ObserveConfig
 from sessile.server.observe.observatory import Observatory

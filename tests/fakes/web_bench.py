@@ -14,8 +14,8 @@ from open_gate import open_gate
 from served import served
 
 from sessile.server.engine.cache_messages import CacheView
-from sessile.server.engine.client import EngineState
 from sessile.server.engine.messages import EngineReady, EngineStats
+from sessile.server.engine.supervisor import EngineState
 from sessile.server.identity.gate import Gate
 from sessile.server.observe.observatory import Observatory
 from sessile.server.readiness import readiness

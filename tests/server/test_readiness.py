@@ -15,8 +15,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from live_front import live_front
 
 from sessile.server.client import AsyncSessionClient, RetryPolicy
-from sessile.server.engine.client import EngineState
 from sessile.server.engine.messages import EngineStats, TierCounters
+from sessile.server.engine.supervisor import EngineState
 from sessile.server.engine.tier_counters import tier_counters
 from sessile.server.front import Front as StartedFront
 from sessile.server.readiness import ServerState, readiness

@@ -16,9 +16,10 @@ import pytest
 from tiny_engine import tiny_engine_config
 from tiny_llama import VOCAB
 
-from sessile.server.engine.client import EngineClient, EngineState
+from sessile.server.engine.client import EngineClient
 from sessile.server.engine.messages import FinishReason, Priority, SubmitTurn, TurnOutput
 from sessile.server.engine.sampling_params import SamplingParams
+from sessile.server.engine.supervisor import EngineState
 from sessile.sessions.errors import CapacityError, ContextOverflow, DeadlineExceeded, EngineError, RequestError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -199,7 +200,7 @@ async def test_an_engine_that_is_closed_while_it_starts_ends_the_start(folder: P
 
 async def test_a_restart_that_fails_is_tried_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory that is not there for a moment, a folder that is away: the engine has worked and may work again."""
-    monkeypatch.setattr("sessile.server.engine.client.RESTART_DELAYS_S", (0.0,))
+    monkeypatch.setattr("sessile.server.engine.supervisor.RESTART_DELAYS_S", (0.0,))
     engine = EngineClient(tiny_engine_config(folder))
     await engine.start()
     away = folder.rename(folder.with_name("away"))  # noqa: ASYNC240 - a moment, in a test

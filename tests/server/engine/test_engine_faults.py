@@ -13,10 +13,11 @@ import pytest
 from tiny_engine import tiny_engine_config
 from tiny_llama import VOCAB
 
-from sessile.server.engine.client import EngineClient, EngineState
+from sessile.server.engine.client import EngineClient
 from sessile.server.engine.limits_config import LimitsConfig
 from sessile.server.engine.messages import SubmitTurn
 from sessile.server.engine.sampling_params import SamplingParams
+from sessile.server.engine.supervisor import EngineState
 from sessile.sessions.errors import CapacityError, EngineError, RequestError
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

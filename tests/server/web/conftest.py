@@ -14,7 +14,6 @@ from open_gate import open_gate
 from web_bench import WebBench
 
 from sessile.server.engine.cache_messages import CacheView
-from sessile.server.engine.client import EngineState
 from sessile.server.engine.grammar import Grammar
 from sessile.server.engine.messages import (
     EngineReady,
@@ -24,6 +23,7 @@ from sessile.server.engine.messages import (
     TokensBySource,
     TurnUsage,
 )
+from sessile.server.engine.supervisor import EngineState
 from sessile.server.identity.gate import Gate
 from sessile.server.observe.observatory import Observatory
 from sessile.server.readiness import readiness

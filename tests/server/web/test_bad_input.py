@@ -7,7 +7,7 @@ import json
 import httpx
 import pytest
 
-from sessile.server.engine.client import EngineState
+from sessile.server.engine.supervisor import EngineState
 from sessile.sessions.errors import Draining, EngineError
 
 CHAT = "/v1/chat/completions"
