@@ -55,6 +55,8 @@ def probe_template(path: Path) -> list[Finding]:
             continue  # a template may refuse tools or thinking; it must not refuse everything
     if not rendered:
         raise UnusableInput(str(path), "the template refuses every synthetic conversation")
+    if not template.source.strip():
+        raise UnusableInput(str(path), "the template is empty")
     return list(found.values())
 
 

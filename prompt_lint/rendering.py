@@ -9,12 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jinja2 import TemplateError, Undefined
+from jinja2 import TemplateError, Undefined, nodes
+from jinja2.ext import Extension
+from jinja2.parser import Parser
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from .errors import UnusableInput
 from .request import Json, Request
 
+_LARGEST, _LARGEST_POWER = 1 << 24, 64
 _DEFAULT_CLOCK = 1_767_225_600.0  # 2026-01-01T00:00:00Z: a fixed clock where a request has no time
 
 
@@ -22,6 +26,31 @@ _TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json", "tokenizer_confi
 
 
 Writing = Callable[[list[Json], list[Json]], list[Json]]  # messages and tools to messages
+
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Jinja's sandbox, which bounds ranges, with a bound for texts that are repeated."""
+
+    intercepted_binops = frozenset({"*", "**"})
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Raises: TemplateError for a product that would fill the memory."""
+        size = max((len(side) for side in (left, right) if isinstance(side, str | list)), default=0)
+        times = max((side for side in (left, right) if isinstance(side, int)), default=0)
+        if size * times > _LARGEST or (operator == "**" and times > _LARGEST_POWER):
+            raise TemplateError(f"the product of a '{operator}' is too large")
+        return super().call_binop(context, operator, left, right)
+
+
+class _Generation(Extension):
+    """`{% generation %}` marks what the model writes, for training; it prints what is in it."""
+
+    tags = {"generation"}  # noqa: RUF012 - as in the base class
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        """The body of the tag."""
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
 class ChatTemplate:
@@ -33,8 +62,8 @@ class ChatTemplate:
     def __init__(self, source: str, file: str = "<template>", writing: Writing | None = None) -> None:
         self._writing = writing
         trim = _is_laid_out(source)
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=trim, lstrip_blocks=trim, extensions=["jinja2.ext.loopcontrols"]
+        environment = _Sandbox(
+            trim_blocks=trim, lstrip_blocks=trim, extensions=["jinja2.ext.loopcontrols", _Generation]
         )
         environment.filters["tojson"] = _tojson
         environment.globals["raise_exception"] = _raise
@@ -42,7 +71,7 @@ class ChatTemplate:
         self.file = file
         try:
             self._template = environment.from_string(source)
-        except TemplateError as error:
+        except (TemplateError, RecursionError) as error:
             raise UnusableInput(file, f"not a chat template: {error}", getattr(error, "lineno", None)) from error
 
     def render(
@@ -66,7 +95,7 @@ class ChatTemplate:
             if self._writing is not None:
                 variables["messages"] = self._writing(variables["messages"], variables["tools"] or [])
             return self._template.render(variables)
-        except (TemplateError, TypeError, ValueError, KeyError) as error:
+        except Exception as error:  # a template is a program of somebody else
             raise UnusableInput(self.file, f"the template cannot render a request: {error}") from error
 
     def of_request(self, request: Request, *, generation_prompt: bool, with_tools: bool = True) -> str:
@@ -144,7 +173,8 @@ def _template_in_json(path: Path, text: str) -> str:
     except (ValueError, AttributeError) as error:
         raise UnusableInput(str(path), f"not JSON: {error}") from error
     if isinstance(found, list):
-        found = next((t.get("template") for t in found if t.get("name") == "default"), None)
+        named = (t for t in found if isinstance(t, dict) and t.get("name") == "default")
+        found = next((t.get("template") for t in named), None)
     if not isinstance(found, str):
         raise UnusableInput(str(path), "no chat_template in this file")
     return found

@@ -52,12 +52,36 @@ def test_tokenizer_config_and_folder(tmp_path: Path) -> None:
     assert [f.rule for f in probe_template(tmp_path)] == ["PL109"]
 
 
-@pytest.mark.parametrize("source", ["{% for %}", "{{ raise_exception('never') }}"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for %}",
+        "{{ raise_exception('never') }}",
+        "",
+        "{% for i in range(10 ** 9) %}x{% endfor %}",
+        "{{ 'x' * 10 ** 10 }}",
+        "{{ 10 ** 10 ** 10 }}",
+        "{{ 1 // 0 }}",
+        "{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(1) }}",
+        "{% include 'x' %}",
+        "{{ messages.nothing.at_all }}",
+        "(" * 5000 + "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
+    ],
+)
 def test_unusable_templates(source: str, tmp_path: Path) -> None:
     path = tmp_path / "t.jinja"
     path.write_text(source)
     with pytest.raises(UnusableInput):
         probe_template(path)
+
+
+def test_what_is_marked_for_training_is_printed(tmp_path: Path) -> None:
+    path = tmp_path / "t.jinja"
+    path.write_text(
+        "{% for m in messages %}<{{ m.role }}>{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
+        "{% if add_generation_prompt %}<assistant>{% endif %}"
+    )
+    assert probe_template(path) == []
 
 
 def test_templates_run_in_a_sandbox(tmp_path: Path) -> None:
