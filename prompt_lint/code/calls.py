@@ -74,9 +74,11 @@ class Calls:
         if kind is not None and not self._is_seeded(node, kind):
             return self._from_source(node, kind, name, union(receiver, *args))
         self._callbacks([*args, *kwargs.values()])
-        resolved = self._resolve(node, name, args, kwargs)
+        resolved = self._resolve(node, name, args, kwargs, receiver)
         if resolved is not None:
             return resolved
+        if isinstance(node.func, ir.Name) and node.func.id in self._scope.classes:
+            return Value(instance=node.func.id)
         return _passed_on(node, last, [receiver, *args, *kwargs.values()])
 
     def _is_builtin(self, name: str) -> bool:
@@ -179,11 +181,13 @@ class Calls:
             ("random.", "np.")
         )
 
-    def _resolve(self, node: ir.Call, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    def _resolve(
+        self, node: ir.Call, name: str, args: list[Value], kwargs: dict[str, Value], receiver: Value
+    ) -> Value | None:
         last = name.rsplit(".", 1)[-1]
         if last == "seed" and node.args:
             self._scope.frame.is_seeded = True
-        definition = self._definition(node, last)
+        definition = self._definition(node, last, receiver)
         if definition is None:
             outside = self._outside(self._imports.get(name.split(".")[0], ""))
             return self._apply(outside, [], args, kwargs) if outside else None
@@ -192,12 +196,14 @@ class Calls:
             params = params[1:]
         return self._apply(self._analyse(definition), params, args, kwargs)
 
-    def _definition(self, node: ir.Call, last: str) -> ir.Def | ir.Lambda | None:
+    def _definition(self, node: ir.Call, last: str, receiver: Value) -> ir.Def | ir.Lambda | None:
+        if receiver.instance is not None:
+            return self._scope.classes[receiver.instance].get(last)
         if isinstance(node.func, ir.Name):
             return self._scope.lookup(node.func.id).definition
         own = isinstance(node.func, ir.Attr) and isinstance(node.func.base, ir.Name)
         if own and ir.dotted(node.func).split(".")[0] in ("self", "this", "cls"):
-            return self._scope.functions.get(last)
+            return self._scope.own_method(last)
         return None
 
     def _apply(self, summary: Summary, params: list[str], args: list[Value], kwargs: dict[str, Value]) -> Value:

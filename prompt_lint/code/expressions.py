@@ -100,7 +100,8 @@ class Expressions:
 
     def _formatted(self, node: ir.Formatted) -> Value:
         value = self.printed(node.value, self.value_of(node.value))
-        if node.spec and any(m.kind is Kind.CLOCK for m in value.marks) and not sources.has_time(node.spec):
+        is_date = "%" in node.spec and not sources.has_time(node.spec)  # `.0f` prints a number
+        if is_date and any(m.kind is Kind.CLOCK for m in value.marks):
             value = value.of_kind(Kind.CLOCK, Kind.DATE)
         named = isinstance(node.value, ir.Name) and sources.FUNCTION_LIKE.match(node.value.id)
         if named and node.conversion == "r" and not self._ordered_sets:

@@ -47,6 +47,7 @@ class Scope:
         self.frames: list[Frame] = [Frame(None, {})]
         self.attributes: dict[str, Value] = {}
         self.functions: dict[str, ir.Def] = {}
+        self.classes: dict[str, dict[str, ir.Def]] = {}  # the methods of the module's classes
         self.seeded: set[str] = set()  # generators made with a fixed seed
 
     @property
@@ -64,6 +65,8 @@ class Scope:
                 for path in node.paths:
                     self.collect(path)
             elif isinstance(node, ir.ClassDef | ir.For):
+                if isinstance(node, ir.ClassDef):
+                    self.classes[node.name] = {part.name: part for part in node.body if isinstance(part, ir.Def)}
                 self.collect(node.body)
 
     def knows_attribute(self, name: str) -> bool:
@@ -73,8 +76,14 @@ class Scope:
     def property_of(self, node: ir.Attr) -> ir.Def | None:
         """`self.now`, where `now` is a property of a class of this module."""
         own = isinstance(node.base, ir.Name) and node.base.id in _OWN
-        found = self.functions.get(node.name) if own else None
+        found = self.own_method(node.name) if own else None
         return found if found is not None and found.is_property else None
+
+    def own_method(self, name: str) -> ir.Def | None:
+        """The method that `self.name` is: of the class whose method is evaluated, else of any (it may inherit it)."""
+        owners = (f.definition.owner for f in reversed(self.frames) if isinstance(f.definition, ir.Def))
+        owner = next((owner for owner in owners if owner), None)
+        return self.classes.get(owner or "", {}).get(name) or self.functions.get(name)
 
     def lookup(self, name: str) -> Value:
         """The value of a name or a dotted attribute; empty when nothing is known."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ..findings import Severity
 from . import ir, sinks
+from .cache_markers import refused_markers
 from .frames import Scope
 from .sinks import Sink
 from .usage_sums import misread_usage
@@ -102,6 +103,9 @@ class Reach:
             args = [value.without(_FROZEN) for value in args]
             kwargs = {key: value.without(_FROZEN) for key, value in kwargs.items()}
         self._message_object(node, name, args, kwargs)
+        refused = refused_markers(node) if sinks.LLM_CALL.search(name) else None
+        if refused is not None:
+            self.hit(CodeHit("PL606", Severity.ERROR, refused, node))
         for key, value in kwargs.items():
             if key in sinks.SYSTEM_KEYWORDS:
                 self.reach(value, Sink.SYSTEM)

@@ -76,6 +76,7 @@ class Value:
     definition: ir.Def | ir.Lambda | None = None
     text: str | None = None
     items: tuple[Value, ...] = ()  # of a tuple, for destructuring
+    instance: str | None = None  # the class of this module that it is an object of
 
     @property
     def marks(self) -> tuple[Mark, ...]:
