@@ -105,7 +105,7 @@ class Tokenizer:
         with self._lock:
             self._backend.encode_special_tokens = False
             try:
-                return list(self._backend.encode(text, add_special_tokens=True).ids)
+                return self._ids(text, add_special_tokens=True)
             except (UnicodeEncodeError, TypeError) as error:
                 raise _not_text(error) from error
 
@@ -129,9 +129,14 @@ class Tokenizer:
     def _encode(self, text: str, origin: Origin) -> list[int]:
         self._backend.encode_special_tokens = origin is Origin.LITERAL
         try:
-            return list(self._backend.encode(text, add_special_tokens=False).ids)
+            return self._ids(text, add_special_tokens=False)
         except (UnicodeEncodeError, TypeError) as error:
             raise _not_text(error) from error
+
+    def _ids(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """A batch of one: a text alone is encoded under the interpreter's lock, and every other thread stands still."""
+        (encoded,) = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        return list(encoded.ids)
 
     def _encode_inside(self, text: str, origin: Origin) -> list[int]:
         """Tokens of text that follows other text: without the space that SentencePiece puts before a text."""

@@ -211,7 +211,7 @@ class PromptBuilder:
 
     def _require_possible(self, text: str, limit: int, field: str) -> None:
         """Refuse a text that even the longest tokens would not bring under the limit, before tokenising it."""
-        fewest = len(text) // self._longest_token
+        fewest = len(text.encode(errors="replace")) // self._longest_token  # of bytes
         if fewest > limit:
             raise ContextOverflow(
                 f"the text has more than {fewest} tokens, the context holds {limit}",

@@ -64,6 +64,13 @@ def test_macros_namespaces_and_filters_work() -> None:
     assert rendered(source, [USER, USER]) == "[USER][USER]2hi,hi21-23!"
 
 
+def test_a_variable_may_have_any_name() -> None:
+    names = ("self", "caller", "loop", "varargs", "kwargs", "namespace", "__class__")
+    template = ChatTemplate("{{ messages[0].content }} {{ caller }} {{ tools }}", TOKENS)
+    variables: dict[str, Any] = dict.fromkeys(names, "v")
+    assert template.render([USER], **variables).text == "hi v None"
+
+
 def test_a_templates_refusal_is_a_request_error() -> None:
     with pytest.raises(RequestError, match="roles must alternate") as caught:
         rendered("{{ raise_exception('roles must alternate') }}")

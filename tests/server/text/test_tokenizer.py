@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -111,3 +115,16 @@ def test_threads_do_not_mix_up_their_special_tokens(byte_level: Tokenizer) -> No
 
     with ThreadPoolExecutor(4) as threads:
         assert all(threads.map(encode, range(400)))
+
+
+async def test_other_threads_go_on_while_a_long_text_is_encoded(byte_level: Tokenizer) -> None:
+    """The loop serves everybody's streams; the thread that tokenises must not hold the interpreter's lock."""
+    encode = partial(byte_level.encode, "🐘" * 100_000, allow_special=False)
+    encoding = asyncio.get_running_loop().run_in_executor(None, encode)
+    ticks = [time.perf_counter()]
+    while not encoding.done():
+        await asyncio.sleep(0)
+        ticks.append(time.perf_counter())
+    assert len(await encoding) >= 100_000
+    stood_still = max(later - earlier for earlier, later in itertools.pairwise(ticks))
+    assert stood_still < (ticks[-1] - ticks[0]) / 2

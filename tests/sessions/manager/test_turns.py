@@ -529,6 +529,8 @@ async def test_the_context_has_an_end(bench: Bench) -> None:
                 other.session_id, None, input=turn_input, sampling=SamplingParams(temperature=0, max_tokens=max_tokens)
             )
         assert overflow.value.field == field
+    with pytest.raises(ContextOverflow, match="the text has more than"):  # by its bytes, before it is tokenised
+        await bench.say(other.session_id, None, input=TextInput("🐘" * (limit // 2)))
     with pytest.raises(ContextOverflow):
         await bench.manager.append(AppendRequest(session_id=other.session_id, input=TokenIdsInput((1,) * limit)))
     await untouched(bench, other.session_id, 1)
