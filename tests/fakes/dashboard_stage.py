@@ -76,7 +76,7 @@ class MadeUpMorning:
         self._random = random.Random(seed)
         self._lengths: dict[str, int] = {}
         self._numbers = 0
-        self.names = [f"ses_0195{self._random.getrandbits(32):08x}" for _ in range(agents)]
+        self.names = [f"ses_0195{self._random.getrandbits(160):040x}" for _ in range(agents)]
         self._sources = TokensBySource()
         self._generated = self._drafted = self._accepted = 0
 

@@ -2,7 +2,7 @@
 
 import {html, legend, shares, spark, stack, tree} from "./charts.js";
 import {SessionList, drawTimeline, turnRows} from "./sessions.js";
-import {ago, bytes, count, seconds, share, SOURCES} from "./words.js";
+import {ago, bytes, count, plural, seconds, share, SOURCES} from "./words.js";
 
 const EVERY_MS = 1000, KEPT = 120, HISTORY_MINUTES = 5, SESSIONS_EVERY = 2, TREE_EVERY = 5, MOST_SESSIONS = 1000;
 const at = (id) => document.getElementById(id);
@@ -215,7 +215,7 @@ async function drawSession() {
   try { session = await ask(`/dashboard/session?name=${encodeURIComponent(name)}`); } catch { return; }
   if (opened !== name) return;
   const from = session.parent ? `, a branch of ${session.parent}` : "";
-  at("detail-sub").textContent = `${session.num_turns} ${session.num_turns === 1 ? "turn" : "turns"}${from}, ${count(session.tokens)} tokens, ${share(session.hit_rate)} of its prompts reused; its KV lies in: ${session.tier || "nowhere yet"}`;
+  at("detail-sub").textContent = `${plural(session.num_turns, "turn")}${from}, ${count(session.tokens)} tokens, ${share(session.hit_rate)} of its prompts reused; its KV lies in: ${session.tier || "nowhere yet"}`;
   drawTimeline(at("timeline"), at("timeline-legend"), session);
   turnRows(at("turn-rows"), session);
   drawBranches(session);
@@ -224,7 +224,7 @@ async function drawSession() {
 function drawBranches(session) {
   if (!session.branches.length) { at("branches").replaceChildren(); return; }
   const title = html("h3", "", "Branches"), items = session.branches.map((one) => {
-    const link = html("button", "link", `${one.session} (${one.turns} turns)`);
+    const link = html("button", "link", `${one.session} (${plural(one.turns, "turn")})`);
     link.type = "button";
     link.addEventListener("click", () => openSession(one.session));
     const item = html("p", "sub");

@@ -1,7 +1,7 @@
 // The list of sessions, of which only the rows in view exist, and the timeline of one.
 
 import {html, legend, stack, svg} from "./charts.js";
-import {ago, count, seconds, share, SOURCES} from "./words.js";
+import {ago, count, plural, seconds, share, shortName, SOURCES} from "./words.js";
 
 const ROW = 44, SPARE = 6;
 
@@ -97,7 +97,7 @@ export class SessionList {
     one.recent.forEach((hit, at) => {
       mini.append(svg("rect", {class: "computed", x: at * 10, y: 0, width: 8, height: 20}), svg("rect", {class: "device", x: at * 10, y: 20 - 20 * hit, width: 8, height: 20 * hit}));
     });
-    const turns = html("span", "right wide", `${one.num_turns} ${one.num_turns === 1 ? "turn" : "turns"}`);
+    const turns = html("span", "right wide", plural(one.num_turns, "turn"));
     const last = html("span", one.running ? "right running" : "right wide", one.running ? "running" : ago(one.last_at));
     row.append(name, tier, turns, mini, html("span", "right", share(one.hit_rate)), last);
     return row;
@@ -121,7 +121,7 @@ export function drawTimeline(element, legendElement, session) {
   turns.forEach((turn, index) => parts.push(...turnBox(turn, index, scale, left)));
   branches.forEach((one, index) => {
     const y = 62 + index * 18, x = left + scale(one.first_at), to = left + scale(one.last_at);
-    parts.push(svg("path", {class: "branch", d: `M${x},40 V${y - 4} q0,4 4,4 H${Math.max(x + 6, to)}`}), svg("text", to > width * 0.7 ? {x: x - 6, y: y + 4, "text-anchor": "end"} : {x: Math.max(x + 10, to + 4), y: y + 4}, `${one.session} · ${one.turns} turns`));
+    parts.push(svg("path", {class: "branch", d: `M${x},40 V${y - 4} q0,4 4,4 H${Math.max(x + 6, to)}`}), svg("text", to > width * 0.7 ? {x: x - 6, y: y + 4, "text-anchor": "end"} : {x: Math.max(x + 10, to + 4), y: y + 4}, `${shortName(one.session)} · ${plural(one.turns, "turn")}`));
   });
   element.replaceChildren(...parts);
   legend(legendElement, PHASES.map(([kind, name]) => ({kind, name})));

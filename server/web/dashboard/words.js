@@ -12,6 +12,11 @@ export function count(value) {
   return `${value}`.replace(/\B(?=(\d{3})+$)/g, "\u202f");
 }
 
+export const plural = (number, what) => `${number} ${what}${number === 1 ? "" : "s"}`;
+
+// The ids of sessions begin with the time: those of one hour differ at their ends.
+export const shortName = (name) => (name.length > 24 ? `…${name.slice(-8)}` : name);
+
 export function seconds(value) {
   if (value === null || value === undefined) return "–";
   if (value < 1) return `${Math.round(value * 1000)} ms`;

@@ -1,6 +1,6 @@
 """The dashboard in headless Chromium: it loads, moves, opens, is quiet on its console, and axe finds nothing serious.
 
-``SESSILE_SCREENSHOTS=1`` writes what it looks like to docs/images.
+``SESSILE_SCREENSHOTS=1`` writes what it looks like to build/dashboard.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sessile.server.web.application import create_app
 playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SCREENSHOTS = bool(os.environ.get("SESSILE_SCREENSHOTS"))
-IMAGES = Path(__file__).resolve().parents[3] / "docs" / "images"
+IMAGES = Path(__file__).resolve().parents[3] / "build" / "dashboard"
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="Chromium (Debian's package chromium) is not installed"),
     pytest.mark.asyncio(loop_scope="module"),
@@ -187,7 +187,7 @@ async def test_axe_finds_nothing_serious(dashboard: Page, look: str) -> None:
     wide = await dashboard.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert wide == 0, "the page is wider than the window"
     if SCREENSHOTS:
-        IMAGES.mkdir(exist_ok=True)
+        IMAGES.mkdir(parents=True, exist_ok=True)
         await dashboard.page.screenshot(path=IMAGES / f"dashboard-{look}.png", full_page=look != "phone")
     found = await axe.Axe().run(dashboard.page)
     serious = [v for v in found.response["violations"] if v["impact"] in ("serious", "critical")]
