@@ -31,8 +31,8 @@ demo: $(STAMP) ## start the server on the embedded model and run a real agent se
 serve: $(STAMP) ## start the server on the embedded model
 	$(BIN)/sessile serve
 
-test: $(STAMP) ## run all tests, two files at a time
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(TEST_FLAGS)
+test: $(STAMP) ## run all tests, two files at a time, the slow ones first
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TEST_FLAGS)
 
 explore: $(STAMP) ## run the property tests on examples that nobody has seen yet
 	$(BIN)/python -m pytest -m hypothesis --hypothesis-profile=explore --durations=0 --durations-min=60 $(EXPLORE_FLAGS)

@@ -22,3 +22,9 @@ def _only_settings_in_the_environment() -> Iterator[None]:
     hidden = {name: os.environ.pop(name) for name in TEST_VARIABLES if name in os.environ}
     yield
     os.environ.update(hidden)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests come first, so that no worker is left with one while the others have nothing to do."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)

