@@ -47,8 +47,9 @@ class Observation:
     retries: int = 0
 
     def arrived(self, text: str, tokens: int = 1, *, at: float | None = None) -> None:
-        """A piece of the answer is here, and came in ``at`` (None: now)."""
-        self.arrivals.append((self.clock() if at is None else at, tokens))
+        """A piece of the answer is here, and came in ``at`` (None: now), though not before the one before it."""
+        earliest = self.arrivals[-1][0] if self.arrivals else self.started
+        self.arrivals.append((self.clock() if at is None else max(at, earliest), tokens))
         self.pieces.append(text)
 
     @property

@@ -181,9 +181,8 @@ class _Response(aiohttp.ClientResponse):
 
 def _started(seen: Observation, socket: StampedSocket) -> float:
     """When the turn's request began to go out. A connection that was opened for the turn belongs to the turn."""
-    now = seen.clock()
-    opened_for_it = now - socket.age_s() >= seen.started
-    return seen.started if opened_for_it else max(seen.started, now - socket.sent_s_ago())
+    opened_for_it = socket.made(seen.clock) >= seen.started
+    return seen.started if opened_for_it else max(seen.started, socket.began(seen.clock))
 
 
 async def _read(
@@ -195,7 +194,7 @@ async def _read(
     at = seen.clock()
     try:
         async for raw in response.content.iter_any():
-            at = seen.clock() - (0.0 if socket is None else socket.waited_s())
+            at = seen.clock() if socket is None else socket.came_in(seen.clock)
             for chunk in events.feed(raw):
                 _take(chunk, seen, calls, at)
             if events.done:

@@ -48,7 +48,7 @@ class NullHttpServer:
                     writer.write(_NOTHING)
                     continue
                 body = await reader.readexactly(_content_length(head))
-                received = time.perf_counter() - socket.waited_s()
+                received = socket.came_in(time.perf_counter)
                 await self._answer(writer, received, self._body.decode(body).max_tokens)
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):  # cancelled: the program ends
             return

@@ -10,13 +10,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from sessile.bench_agent.arrival_stamps import StampedSocket, StampedSockets
+from sessile.bench_agent.arrival_stamps import StampedSocket, StampedSockets, ahead
 from sessile.bench_agent.driver.ask import Ask, Sampling
 from sessile.bench_agent.driver.dialects import dialect_named
 from sessile.bench_agent.driver.observation import Observation
 from sessile.bench_agent.driver.openai_http import OpenAiDriver
 
 BUSY_S = 0.03
+CLOSE_S = 0.001  # two clocks are read one after the other
 TPOT_S, TOKENS = 0.1, 12  # each piece comes in alone, however slow the machine
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel tells stamps on Linux only")
@@ -43,12 +44,25 @@ def test_what_was_read_late_came_in_before(pair: tuple[socket.socket, StampedSoc
         assert receiver.recv_into(room) == 3 and room[:3] == b"now"
     else:
         assert receiver.recv(8) == b"now"
-    came_in = time.perf_counter() - receiver.waited_s()
-    assert before - 0.001 <= came_in <= sent + 0.001  # the two clocks are read one after the other
+    assert before - CLOSE_S <= receiver.came_in(time.perf_counter) <= sent + CLOSE_S
 
 
-def test_nothing_is_known_before_something_was_read(pair: tuple[socket.socket, StampedSocket]) -> None:
-    assert pair[1].waited_s() == 0.0
+def test_what_nobody_told_is_now(pair: tuple[socket.socket, StampedSocket]) -> None:
+    assert pair[1].came_in(lambda: 5.0) == 5.0
+
+
+@linux
+def test_nothing_came_in_later_than_now(pair: tuple[socket.socket, StampedSocket]) -> None:
+    """The system's time was set back since."""
+    pair[0].sendall(b"now")
+    pair[1].recv(8)
+    ticks = iter([1.0, 9.0, 9.0])
+    assert pair[1].came_in(lambda: next(ticks)) == 1.0
+
+
+def test_clocks_are_compared_without_what_came_between() -> None:
+    mine, theirs = iter([10.0, 13.0, 20.0, 20.00001]), iter([7.5, 16.0])
+    assert ahead(lambda: next(mine), lambda: next(theirs)) == pytest.approx(4.0, abs=1e-4)
 
 
 def test_a_request_begins_with_the_first_bytes_sent_after_the_last_were_read(
@@ -61,11 +75,11 @@ def test_a_request_begins_with_the_first_bytes_sent_after_the_last_were_read(
         sent = time.perf_counter()
         keep_busy(0.002)
         stamped.sendmsg([b"bo", b"dy"])
-        assert before - 0.001 <= time.perf_counter() - stamped.sent_s_ago() <= sent + 0.001
+        assert before - CLOSE_S <= stamped.began(time.perf_counter) <= sent + CLOSE_S
         other.sendall(b"answer")
         assert stamped.recv(16) == b"answer"
-        assert time.perf_counter() - stamped.sent_s_ago() <= sent + 0.001
-    assert stamped.age_s() >= 0.004
+        assert stamped.began(time.perf_counter) <= sent + CLOSE_S
+    assert stamped.made(time.perf_counter) <= before - 0.002
 
 
 async def test_a_transports_socket_is_found_while_it_is_open() -> None:
@@ -113,7 +127,7 @@ async def test_a_busy_harness_stamps_pieces_no_later() -> None:
     received, first = (float(stamp) for stamp in seen.pieces[0].split(","))
     late = sorted(at - float(sent) for (at, _), sent in zip(seen.arrivals[1:], seen.pieces[1:], strict=True))
     assert len(late) == TOKENS - 1
-    assert late[0] > -0.001 and late[len(late) // 2] < 0.005
+    assert late[0] > -CLOSE_S and late[len(late) // 2] < 0.005
     assert received - seen.started < BUSY_S  # the second turn's request, on an open connection
     assert seen.arrivals[0][0] - first < 0.05
 
