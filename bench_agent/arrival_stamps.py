@@ -2,8 +2,8 @@
 
 Linux notes for each packet when it was received (SO_TIMESTAMPNS, socket(7)) and tells it with the bytes. So what the
 harness adds by being busy, or by being kept off its core, is known and not counted. Elsewhere nothing is told, and the
-stamp is the time at which it was asked for. An event loop that reads sockets by
-itself, as uvloop does, makes none.
+stamp is the time at which it was asked for; so are a program's first stamps, until the kernel has begun. An event loop
+that reads sockets by itself, as uvloop does, makes none.
 """
 
 from __future__ import annotations
