@@ -20,7 +20,7 @@ from .load.runner import Ended, LoadRunner, Outcome
 from .load.shape import LoadShape
 from .load.warm_up import prefill_speed, warm_up
 from .metrics.loop_lag import LagMeter
-from .metrics.machine import BusyMeter, hardware
+from .metrics.machine import BusyMeter, MachineLoad, hardware
 from .metrics.prefill_fit import PrefillFit
 from .metrics.process_usage import ProcessMeter, ProcessUsage
 from .metrics.records import TurnRecord
@@ -94,11 +94,12 @@ async def measure(
         finally:
             found_lag = await lag.stop()
             usage = None if server is None else server.stop()
+            load = busy.stop(None if usage is None else usage.cpu_s)
     client = ClientOverhead(lag=found_lag)
     added = await unless(stop, _added(plan, target.driver.wire)) if outcome.ended is Ended.DONE else None
     if added is not None:
         client = ClientOverhead(lag=found_lag, null_server_p50_s=added.ttft_p50_s, null_server_p99_s=added.ttft_p99_s)
-    record = _record(plan, target, outcome, usage, client, prefill, busy)
+    record = _record(plan, target, outcome, usage, client, prefill, load)
     write_record(record, folder)
     return record
 
@@ -132,10 +133,9 @@ def _record(
     usage: ProcessUsage | None,
     client: ClientOverhead,
     prefill: PrefillFit | None,
-    busy: BusyMeter,
+    load: MachineLoad,
 ) -> RunRecord:
     judgement = msgspec.structs.replace(plan.judgement, prefill=prefill)
-    load = busy.stop(None if usage is None else usage.cpu_s, 0.0 if usage is None else usage.wall_s)
     return RunRecord(
         label=plan.label,
         complete=outcome.ended is Ended.DONE,

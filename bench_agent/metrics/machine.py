@@ -64,23 +64,25 @@ class BusyMeter:
     """Processor time of the whole machine against that of the harness and the server."""
 
     def __init__(self) -> None:
-        self._before = self._busy()
+        self._before = self._times()
         self._load = os.getloadavg()
 
-    def stop(self, server_cpu_s: float | None, wall_s: float) -> MachineLoad:
-        """``server_cpu_s`` None: the server is elsewhere, or its share is not known."""
-        machine, own = (after - before for after, before in zip(self._busy(), self._before, strict=True))
+    def stop(self, server_cpu_s: float | None) -> MachineLoad:
+        """``server_cpu_s``, since it began; None: the server is elsewhere, or its share is not known."""
+        passed, busy, own = (after - before for after, before in zip(self._times(), self._before, strict=True))
         other: float | None = None
-        if server_cpu_s is not None and wall_s > 0:
-            other = max(0.0, machine - own - server_cpu_s) / (wall_s * (os.cpu_count() or 1))
+        if server_cpu_s is not None and passed > 0:
+            other = min(1.0, max(0.0, busy - own - server_cpu_s) / passed)
         return MachineLoad(load_average_before=self._load, other_cpu_share=other)
 
     @staticmethod
-    def _busy() -> tuple[float, float]:
+    def _times() -> tuple[float, float, float]:
+        """Seconds of all processors, those in which they were busy, and the harness's own."""
         times = psutil.cpu_times()
         idle = times.idle + getattr(times, "iowait", 0.0)
         own = os.times()
-        return sum(times[:8]) - idle, own.user + own.system
+        whole = sum(times[:8])
+        return whole, whole - idle, own.user + own.system
 
 
 def _cpu_name() -> str:

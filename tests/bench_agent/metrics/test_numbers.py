@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from sessile.bench_agent.errors import BenchError
+from sessile.bench_agent.metrics import machine
 from sessile.bench_agent.metrics.cost import Price, cost_of, parse_price
 from sessile.bench_agent.metrics.machine import BusyMeter, git_revision, hardware
 from sessile.bench_agent.metrics.percentile import mean_of, percentiles
@@ -18,6 +20,11 @@ from sessile.bench_agent.metrics.reuse import SentPrompt, reusable_shares
 from sessile.bench_agent.metrics.roofline import MachineRates, limits
 from sessile.bench_agent.metrics.slo import Slo, parse_slo
 from sessile.bench_agent.metrics.summary import Judgement, summarise
+
+
+class CpuTimes(NamedTuple):
+    user: float
+    idle: float
 
 
 def turn(**more: object) -> TurnRecord:
@@ -86,6 +93,14 @@ def test_pieces_that_are_counted_as_tokens_are_told_apart() -> None:
     turns = [turn(), turn(completion_tokens=None)]
     found = summarise(turns, [], [RepeatRecord(repeat=0, wall_s=1.0)])
     assert (found.tokens.output, found.tokens.output_pieces) == (8, 3)
+
+
+def test_what_others_used_is_a_share_of_the_time_that_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 20 processor seconds 15 were busy, of which the server had 5; the harness none."""
+    times = [CpuTimes(user=0.0, idle=0.0), CpuTimes(user=15.0, idle=5.0)]
+    monkeypatch.setattr(machine.psutil, "cpu_times", lambda: times.pop(0))
+    monkeypatch.setattr(machine.os, "times", lambda: os.times_result((0.0,) * 5))
+    assert BusyMeter().stop(5.0).other_cpu_share == pytest.approx(0.5)
 
 
 def test_a_task_costs_what_the_whole_repeats_cost() -> None:
@@ -179,7 +194,7 @@ def test_the_machine_and_a_process_are_seen() -> None:
     gone = ProcessMeter(2**22 - 3)
     gone.start()
     assert gone.stop().peak_memory_bytes == 0
-    load = BusyMeter().stop(None, 1.0)
+    load = BusyMeter().stop(None)
     assert load.other_cpu_share is None
 
 
