@@ -48,6 +48,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """0, or 4 when fewer answers are identical than required. Raises BenchError."""
+    if given.require_agreement is not None and given.reference is None:
+        raise BenchError("--require-agreement needs something to agree with", remedy="pass --reference ADDRESS or cold")
     workload, _ = load_workload(given)
     folder = result_folder(given, given.label or "quality")
     text = None if given.perplexity is None else _text(given.perplexity)
@@ -55,6 +57,8 @@ def execute(given: argparse.Namespace) -> int:
     console = terminal()
     print_quality(record, console)
     console.print(f"result: {write_quality(record, folder)}", soft_wrap=True)
+    if text is not None and record.target_quality.perplexity is None:
+        console.print("no perplexity: the server tells no probabilities", style="yellow")
     found = record.agreement
     below = given.require_agreement is not None and (found is None or found.identical < given.require_agreement)
     return 4 if below else 0
@@ -69,13 +73,13 @@ async def _check(given: argparse.Namespace, workload: Workload, folder: Path, te
         other_facts: ServerFacts | None = None
         other_quality: ServerQuality | None = None
         if given.reference is not None:
-            answered = await converse(workload, driver.conversation, given.max_tokens)
             if given.reference == COLD:
                 opened = cold_conversations(target, secrets.token_hex(4))
             else:
                 other = await stack.enter_async_context(reach(_reference(given), folder))
                 opened, other_facts = other.driver.conversation, other.facts
                 other_quality = await _quality_of(_http(other), given, text)
+            answered = await converse(workload, driver.conversation, given.max_tokens)
             found = agreement(answered, await answer_again(answered, opened))
         return QualityRecord(
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -124,10 +128,12 @@ def cold_conversations(target: Target, nonce: str) -> Callable[[str], Conversati
         conversation = driver.cold_conversation(f"{nonce}-{name}")
         if conversation is None:
             raise BenchError(
-                f"a {driver.dialect.name} server has no way to leave its cache out",
+                f"a server of the dialect {driver.dialect.name} has no way to leave its cache out",
                 remedy="start a second one and pass its address as --reference",
             )
         return conversation
+
+    opened("first")  # over HTTP nothing is sent by that
 
     return opened
 

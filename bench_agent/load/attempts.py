@@ -7,6 +7,7 @@ import asyncio
 from ..driver.ask import Ask, Conversation, ServerBusy, ServerSilent, ServerUnreachable
 from ..driver.observation import Observation
 
+RETRIES = 3  # where nobody says how many
 LONGEST_WAIT_S = 60.0  # what is asked to come back later than that has failed
 
 

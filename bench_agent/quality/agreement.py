@@ -13,6 +13,7 @@ import msgspec
 
 from ..driver.ask import Ask, Conversation, Sampling
 from ..driver.observation import Observation
+from ..load.attempts import RETRIES, attempt
 from ..workload.plan import BlocksPrompt, Message, MessagesPrompt, TextPrompt, Workload
 from ..workload.text import BlockTexts
 
@@ -70,7 +71,7 @@ async def converse(
                 whole = ()
                 ask = Ask(index=index, text=_text(turn.prompt, texts), sampling=sampling)
             seen = Observation()
-            await conversation.turn(ask, seen)
+            await attempt(conversation, ask, seen, RETRIES)
             histories.append((*whole, Message("assistant", seen.text)))
             answered.append(Answered(f"{session.session_id}, turn {index}", ask, seen))
         await conversation.close()
@@ -85,7 +86,7 @@ async def answer_again(
     for number, one in enumerate(answered):
         conversation = open_conversation(str(number))
         seen = Observation()
-        await conversation.turn(one.ask, seen)
+        await attempt(conversation, one.ask, seen, RETRIES)
         await conversation.close()
         again.append(Answered(one.where, one.ask, seen))
     return again

@@ -17,8 +17,10 @@ import msgspec
 from ..driver.ask import Ask, Sampling
 from ..driver.observation import Observation
 from ..driver.openai_http import OpenAiDriver
+from ..load.attempts import RETRIES, attempt
 
 ALTERNATIVES = 20
+_LEAST = -700.0  # what is told as less likely on average has a perplexity that is no number any more
 
 
 class Perplexity(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,8 +32,8 @@ class Perplexity(msgspec.Struct, frozen=True, kw_only=True):
     method: str
 
 
-async def perplexity(driver: OpenAiDriver, text: str, max_tokens: int) -> Perplexity:
-    """Raises TargetError when the server answers neither way."""
+async def perplexity(driver: OpenAiDriver, text: str, max_tokens: int) -> Perplexity | None:
+    """None when the server tells no probabilities. Raises TargetError when it does not answer."""
     if driver.dialect.prompt_logprobs:
         values = (await driver.prompt_logprobs(text))[:max_tokens]
         if values:
@@ -39,7 +41,7 @@ async def perplexity(driver: OpenAiDriver, text: str, max_tokens: int) -> Perple
     return await _step_by_step(driver, text, max_tokens)
 
 
-async def _step_by_step(driver: OpenAiDriver, text: str, max_tokens: int) -> Perplexity:
+async def _step_by_step(driver: OpenAiDriver, text: str, max_tokens: int) -> Perplexity | None:
     place = _word_end(text, 0)
     values: list[float] = []
     missed = 0
@@ -47,7 +49,7 @@ async def _step_by_step(driver: OpenAiDriver, text: str, max_tokens: int) -> Per
     while place < len(text) and len(values) < max_tokens:
         seen = Observation()
         sampling = Sampling(max_tokens=1, exact_length=False, logprobs=ALTERNATIVES)
-        await conversation.turn(Ask(index=len(values), text=text[:place], sampling=sampling), seen)
+        await attempt(conversation, Ask(index=len(values), text=text[:place], sampling=sampling), seen, RETRIES)
         if not seen.logprobs:
             break
         step = {seen.logprobs[0].token: seen.logprobs[0].logprob} | seen.logprobs[0].top
@@ -60,7 +62,7 @@ async def _step_by_step(driver: OpenAiDriver, text: str, max_tokens: int) -> Per
             missed += 1
             values.append(min(step.values()))
             place = _word_end(text, place)
-    return _of(values, 1 - missed / len(values) if values else 0.0, "step by step, likeliest 20")
+    return _of(values, 1 - missed / len(values), "step by step, likeliest 20") if values else None
 
 
 def _word_end(text: str, place: int) -> int:
@@ -70,5 +72,5 @@ def _word_end(text: str, place: int) -> int:
 
 
 def _of(values: list[float], found: float, method: str) -> Perplexity:
-    mean = sum(values) / len(values) if values else float("nan")
+    mean = max(_LEAST, sum(values) / len(values))
     return Perplexity(perplexity=math.exp(-mean), tokens=len(values), found=found, method=method)

@@ -10,6 +10,7 @@ import msgspec
 
 from ..driver.ask import Ask, Driver, Sampling
 from ..driver.observation import Observation
+from ..load.attempts import RETRIES, attempt
 from ..workload.plan import Message, ToolCall
 
 _IN_TEXT = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|$)", re.DOTALL)
@@ -151,7 +152,7 @@ async def _ask(driver: Driver, said: str, tools: tuple[dict[str, object], ...], 
     sampling = Sampling(max_tokens=max_tokens, exact_length=False)
     try:
         ask = Ask(index=0, conversation=message, new=message, tools=tools, sampling=sampling)
-        await conversation.turn(ask, seen)
+        await attempt(conversation, ask, seen, RETRIES)
     finally:
         await conversation.close()
     return seen

@@ -286,6 +286,20 @@ def test_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no way to leave its cache out" in capsys.readouterr().err
 
 
+def test_quality_says_before_it_asks_what_it_cannot_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(Script()) as server:
+        command = ["quality", "--target", server.url, "--workload", "agent-load", "--out", str(tmp_path)]
+        assert main([*command, "--reference", "cold"]) == 1
+        assert main([*command, "--require-agreement", "1.0"]) == 1
+        assert main([*command, "--perplexity", str(tmp_path / "none.txt")]) == 1
+        (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe")
+        assert main([*command, "--perplexity", str(tmp_path / "bytes.txt")]) == 1
+        assert server.served == []
+    said = capsys.readouterr().err
+    for words in ("no way to leave its cache out", "pass --reference", "none.txt cannot be read", "not text in UTF-8"):
+        assert words in said
+
+
 def test_convert_and_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = tmp_path / "w.jsonl"
     assert main(["convert", str(SAMPLES / "claude.jsonl"), str(result), "--to", "native"]) == 0

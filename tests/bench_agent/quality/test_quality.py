@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 from scripted_openai import Script, ScriptedServer
 
@@ -8,8 +10,9 @@ from sessile.bench_agent.driver.dialects import dialect_named
 from sessile.bench_agent.driver.observation import Observation, TokenLogprob
 from sessile.bench_agent.driver.openai_http import OpenAiDriver
 from sessile.bench_agent.quality.agreement import Answered, agreement, answer_again, converse
-from sessile.bench_agent.quality.perplexity import perplexity
+from sessile.bench_agent.quality.perplexity import _of, perplexity
 from sessile.bench_agent.quality.validity import TOOLS, calls_in_text, fits_tool, json_object, judge_calls
+from sessile.bench_agent.workload.adjust import Adjustments, adjust
 from sessile.bench_agent.workload.plan import ToolCall
 from sessile.bench_agent.workload.presets import preset
 from sessile.bench_agent.workload.synthetic import synthetic_workload
@@ -89,7 +92,25 @@ async def test_perplexity_step_by_step() -> None:
 
     driver = Certain("http://127.0.0.1:9", model=None, dialect=dialect_named("openai"))
     found = await perplexity(driver, "word word word", 50)
-    assert (found.perplexity, found.tokens, found.found) == (1.0, 2, 1.0)
+    assert found is not None and (found.perplexity, found.tokens, found.found) == (1.0, 2, 1.0)
     missing = await perplexity(driver, "word else word", 50)
-    assert missing.found == 0.5 and missing.perplexity > 5
+    assert missing is not None and missing.found == 0.5 and missing.perplexity > 5
     await driver.close()
+
+
+async def test_no_probabilities_are_no_perplexity_and_tiny_ones_a_number() -> None:
+    async with ScriptedServer(Script()) as server:
+        driver = OpenAiDriver(server.url, model=None, dialect=dialect_named("openai"))
+        assert await perplexity(driver, "some text", 50) is None
+        await driver.close()
+    least = _of([-1e6], 1.0, "prompt")
+    assert math.isfinite(least.perplexity) and least.perplexity > 1e300
+
+
+async def test_a_busy_server_is_asked_again() -> None:
+    async with ScriptedServer(Script(status=lambda number: 429 if number == 0 else 200)) as server:
+        driver = OpenAiDriver(server.url, model=None, dialect=dialect_named("openai"))
+        work = adjust(synthetic_workload("w", preset("agent-load"), sessions=1, seed=0), Adjustments(max_turns=2))
+        answered = await converse(work, driver.conversation, 2)
+        await driver.close()
+    assert [one.seen.retries for one in answered] == [1, 0]
