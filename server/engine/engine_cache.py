@@ -52,6 +52,7 @@ class EngineCache:
         if tiers is not None:
             lower = tiers.open(fingerprint)
             calibration = tiers.calibrate(model, kv_cache, lower)
+            lower.forget_counts()
             cost = CostModel(calibration, config.block_size, fingerprint.block_bytes)
             self.transfer = KVTransfer(parts.blocks, config.block_size, lower, cost, self._loaded)
         self.pool = BlockPool(kv_cache.num_blocks)

@@ -75,9 +75,8 @@ class HostTier:
         self._process_only: set[bytes] = set()  # of these, what must not outlive the process
         self._lock = threading.Lock()
         self._copier = ThreadPoolExecutor(1, thread_name_prefix="host-read")  # its thread starts when it is needed
-        self._hits = self._misses = self._stored = self._rejected = self._evicted = 0
         self._reading, self._writing = Bandwidth(), Bandwidth()
-        self._read_bytes = self._written_bytes = 0
+        self.forget_counts()
 
     @property
     def tier(self) -> Tier:
@@ -215,6 +214,11 @@ class HostTier:
                 read_bandwidth=self._reading.bytes_per_second,
                 write_bandwidth=self._writing.bytes_per_second,
             )
+
+    def forget_counts(self) -> None:
+        with self._lock:
+            self._hits = self._misses = self._stored = self._rejected = self._evicted = 0
+            self._read_bytes = self._written_bytes = 0
 
     def sync(self) -> None:
         """Memory is as durable as it gets."""

@@ -58,6 +58,11 @@ class LowerTiers:
         """Those of this machine that there are, the fastest first. What they have is known at once."""
         return tuple(self._local)
 
+    def forget_counts(self) -> None:
+        """What the local tiers were measured with is no use of them."""
+        for tier in self._local.values():
+            tier.forget_counts()
+
     @property
     def first_local(self) -> Tier | None:
         """Where a block goes that leaves the device; None: nowhere."""

@@ -125,6 +125,10 @@ class LowerTier(Protocol):
 
     def stats(self) -> TierStats: ...
 
+    def forget_counts(self) -> None:
+        """Blocks that were stored and loaded to measure the tier are no use of it: count from here on."""
+        ...
+
     def sync(self) -> None:
         """Return once all that was taken is as durable as the tier can make it, or is lost and counted."""
         ...

@@ -138,6 +138,13 @@ class DiskTier:
                 **dataclasses.asdict(self._counts),
             )
 
+    def forget_counts(self) -> None:
+        """What was damaged or failed stays told."""
+        with self._lock:
+            counts = self._counts
+            counts.hits = counts.misses = counts.stored = counts.rejected = 0
+            counts.read_bytes = counts.written_bytes = 0
+
     def share_in_page_cache(self, keys: Sequence[bytes]) -> float:
         """How much of the blocks of ``keys`` a load would find in the system's page cache or in the write queue, by a
         sample of them; 0 where the system does not tell. Takes some microseconds a sample, and no device."""

@@ -10,11 +10,15 @@ import torch
 from checksum_model import ChecksumModel
 
 from sessile.server.engine import kept_calibration
+from sessile.server.engine.calibration import load_samples
 from sessile.server.engine.core import EngineCore
 from sessile.server.engine.engine_config import EngineConfig
 from sessile.server.engine.kept_calibration import KeptCalibration, newest
+from sessile.server.engine.kv_cache import KVCache
 from sessile.server.engine.lower_tiers import TierSetup, open_lower_tiers
+from sessile.server.model.causal_lm import CausalLM
 from sessile.sessions.cache.cost_model import Calibration, LoadSample, PrefillSample
+from sessile.sessions.cache.lower_tiers import LowerTiers
 
 KEPT = Calibration(prefill=(0.001, 0.001, 0.0), loads={"host": (1e-4, 1e-9)})
 
@@ -109,3 +113,21 @@ def test_what_was_kept_last_says_from_where_on_a_load_pays(machine: Machine, tmp
     assert kept is not None
     assert kept.model == "checksums"
     assert kept.break_even_tokens() == {"host": 16}
+
+
+def test_the_blocks_of_the_measurement_are_no_use_of_the_tiers(tmp_path: Path) -> None:
+    def measure(model: CausalLM, kv_cache: KVCache, lower: LowerTiers) -> Calibration:
+        assert all(load_samples(lower[tier], kv_cache.layout.block_bytes, [1, 8]) for tier in lower.local)
+        assert all(lower[tier].stats().hits == 9 for tier in lower.local)
+        return KEPT
+
+    disk = str(tmp_path / "kv")
+    settings = EngineConfig(kv_memory_bytes=2**18, host_memory_bytes=2**22, disk_quota_bytes=2**24, disk_path=disk)
+    tiers = TierSetup(partial(open_lower_tiers, settings), measure)
+    core = EngineCore(settings, ChecksumModel(), torch.device("cpu"), lambda: 0.0, "w", tiers)
+    lower = core._cache.transfer.tiers
+    assert len(lower.local) == 2
+    for tier in lower.local:
+        stats = lower[tier].stats()
+        assert (stats.hits, stats.stored, stats.read_bytes, stats.written_bytes) == (0, 0, 0, 0), tier
+    core.close()
