@@ -13,6 +13,7 @@ from ..load.shape import Arrivals, History, LoadShape
 from ..metrics.cost import Price, parse_price
 from ..metrics.slo import parse_slo
 from ..metrics.summary import Judgement
+from ..report.terminal import terminal
 from ..targets.launchers import LAUNCHERS
 from ..targets.target import TargetSpec
 from ..traces.formats import FORMATS, read_workload
@@ -126,7 +127,7 @@ def add_format_flags(group: argparse._ArgumentGroup | argparse.ArgumentParser) -
 
 
 def load_workload(given: argparse.Namespace) -> tuple[Workload, Adjustments]:
-    """The workload with the changes asked for. Raises BenchError."""
+    """The workload with the changes asked for; what was left out of it is said on standard error. Raises BenchError."""
     changes = Adjustments(
         max_sessions=given.sessions,
         max_turns=given.max_turns,
@@ -146,6 +147,8 @@ def load_workload(given: argparse.Namespace) -> tuple[Workload, Adjustments]:
             field="workload",
             remedy="raise --max-context, or give a trace that has turns",
         )
+    for note in workload.notes:
+        terminal(stderr=True).print(f"note: {note}", style="dim", soft_wrap=True)
     return workload, changes
 
 

@@ -373,3 +373,15 @@ def test_a_servers_flag_is_swept_by_starting_it_with_each_value() -> None:
     assert same == spec and loaded.load.concurrency == 8
     with pytest.raises(BenchError, match="not a number"):
         point_at("rate", "fast", spec, plan)
+
+
+def test_a_run_says_what_was_left_out_of_its_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text((SAMPLES / "conversations.jsonl").read_text() + '{"messages": [\n')
+    with serving(Script()) as server:
+        assert run(server, tmp_path / "a", workload=str(trace)) == 1
+        assert "trace.jsonl:2: not JSON" in capsys.readouterr().err
+        assert run(server, tmp_path / "a", "--skip-bad", "--max-output-tokens", "2", workload=str(trace)) == 0
+    said = capsys.readouterr().err
+    assert "note: lines left out: 1" in said and "note: left out: trace.jsonl:2: not JSON" in said
+    assert "lines left out: 1" in read_record(tmp_path / "a").workload.notes
