@@ -8,7 +8,7 @@ from pathlib import Path
 from ..errors import BenchError
 from ..report.terminal import terminal
 from ..traces.formats import FORMATS, format_named, read_workload
-from ..traces.losses import losses
+from ..traces.losses import fewer, losses
 from ..traces.source import BadLines
 from .options import add_format_flags
 
@@ -42,6 +42,8 @@ def execute(given: argparse.Namespace) -> int:
         f"{given.result}",
         soft_wrap=True,
     )
-    for note in (*workload.notes, *losses(workload, target.keeps)):
+    again = read_workload(given.result, BadLines(), target.name)
+    lost = (*losses(workload, target.keeps), *fewer(workload, again, target.keeps))
+    for note in (*workload.notes, *lost):
         console.print(f"note: {note}", style="dim", soft_wrap=True)
     return 0

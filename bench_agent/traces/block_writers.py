@@ -68,12 +68,44 @@ def write_weka(workload: Workload, path: Path) -> None:
     write_lines(path, rows)
 
 
+class _Requests:
+    """A session's calls in Weka's form, which has a main agent, one call after the other, and agents that it sent.
+
+    A sub-agent's turn stands in an entry of its agent if it waits for what it would wait for there; else it is a call
+    of the main agent, after all before it. An agent whose end the main agent's next call does not wait for was launched
+    without waiting.
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._last: int | None = None  # the main agent's last turn
+        self._open: dict[str, tuple[dict[str, Any], int]] = {}  # entries since then, and the last turn of each
+
+    def take(self, index: int, turn: Turn, call: dict[str, Any]) -> None:
+        """The next turn of the session."""
+        agent = turn.agent.removeprefix("sub-")
+        entry, last = self._open.get(agent, (None, self._last))
+        awaited = () if last is None else (last,)
+        if turn.agent == "main" or turn.after != awaited:
+            for one, end in self._open.values():
+                one["status"] = "completed" if end in turn.after else "async_launched"
+            self.rows.append(call)
+            self._last, self._open = index, {}
+            return
+        if entry is None:
+            entry = {"t": call["t"], "type": "subagent", "agent_id": agent, "subagent_type": "agent"}
+            entry |= {"status": "completed", "models": ["model"], "requests": []}
+            self.rows.append(entry)
+        entry["requests"].append(call)
+        self._open[agent] = entry, index
+
+
 def _weka_requests(
     session: SessionPlan, turns: list[tuple[Turn, int, list[str]]], ids: _BlockIds
 ) -> list[dict[str, Any]]:
-    requests: list[dict[str, Any]] = []
+    requests = _Requests()
     starts = starts_of(session, _ANSWER_S)
-    for (turn, tokens, blocks), start in zip(turns, starts, strict=True):
+    for index, ((turn, tokens, blocks), start) in enumerate(zip(turns, starts, strict=True)):
         call = {
             "t": round(start - session.arrival_s, 6),
             "type": "n",
@@ -84,23 +116,8 @@ def _weka_requests(
             "think_time": turn.gap_s,
             "api_time": _ANSWER_S,
         }
-        _put_call(requests, call, turn.agent)
-    return requests
-
-
-def _put_call(requests: list[dict[str, Any]], call: dict[str, Any], agent: str) -> None:
-    if agent == "main":
-        requests.append(call)
-        return
-    agent_id = agent.removeprefix("sub-")
-    for entry in reversed(requests):
-        if entry["type"] != "subagent":
-            break
-        if entry["agent_id"] == agent_id:
-            entry["requests"].append(call)
-            return
-    told = {"subagent_type": "agent", "status": "completed", "models": ["model"]}
-    requests.append({"t": call["t"], "type": "subagent", "agent_id": agent_id, **told, "requests": [call]})
+        requests.take(index, turn, call)
+    return requests.rows
 
 
 def _blocks(session: SessionPlan, block_tokens: int, texts: BlockTexts) -> Iterator[tuple[Turn, int, list[str]]]:

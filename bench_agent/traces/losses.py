@@ -57,6 +57,13 @@ def losses(workload: Workload, keeps: frozenset[Trait]) -> tuple[str, ...]:
     return tuple(f"lost: {count} {trait.value}" for trait, count in counts.items() if count)
 
 
+def fewer(before: Workload, after: Workload, keeps: frozenset[Trait]) -> tuple[str, ...]:
+    """What a form can hold, and this workload lost in it all the same: sub-agents that wait for each other, say."""
+    counted = {Trait.AGENTS, Trait.OVERLAPS, Trait.SUB_OVERLAPS} & keeps
+    missing = {trait: has(before, trait) - has(after, trait) for trait in Trait if trait in counted}
+    return tuple(f"lost: {count} {trait.value}" for trait, count in missing.items() if count > 0)
+
+
 def _turns(session: SessionPlan, holds: Callable[[Turn], bool]) -> int:
     return sum(1 for turn in session.turns if holds(turn))
 

@@ -65,7 +65,9 @@ def read(path: Path, bad: BadLines) -> list[SessionPlan]:
     found: dict[str, list[tuple[WholeRequest, Tools]]] = defaultdict(list)
     for name, request, tools in gathered.requests(bad.remarks):
         found[name].append((request, tools))
-    sessions = since_the_first(session_of(name, requests, bad.remarks) for name, requests in found.items())
+    sessions = since_the_first(
+        session_of(name, _with_a_main_agent(requests), bad.remarks) for name, requests in found.items()
+    )
     return sorted(sessions, key=lambda session: session.arrival_s)
 
 
@@ -121,6 +123,15 @@ class _Spans:
             seen.add(at.key)
             at = None if at.parent is None else self._spans.get((at.trace, at.parent))
         return "main"
+
+
+def _with_a_main_agent(found: list[tuple[WholeRequest, Tools]]) -> list[tuple[WholeRequest, Tools]]:
+    """The agent that asked first is the main one, whatever its name."""
+    main = min((request for request, _ in found), key=lambda request: request.started_s or 0.0).agent
+    return [
+        (msgspec.structs.replace(request, agent="main") if request.agent == main else request, tools)
+        for request, tools in found
+    ]
 
 
 def _spans(row: dict[str, Any]) -> Iterator[object]:

@@ -164,3 +164,30 @@ def test_convert_says_aloud_what_is_lost(tmp_path: Path, capsys: pytest.CaptureF
         assert f"note: lost: {lost}" in said or lost in said
     assert main(["convert", str(sample), str(tmp_path / "out.jsonl"), "--to", "native"]) == 0
     assert "lost" not in capsys.readouterr().out
+
+
+def test_agents_that_wait_for_each_other_do_so_in_wekas_form_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has no place for one that waits for another but among the main agent's calls: told."""
+    asked = MessagesPrompt((Message("user", "x"),))
+    turns = tuple(
+        Turn(prompt=asked, after=after, agent=agent)
+        for agent, after in (
+            ("main", ()),
+            ("sub-coder", (0,)),
+            ("sub-reviewer", (1,)),
+            ("sub-writer", (2,)),
+            ("sub-idler", (2,)),
+            ("main", (3,)),  # nobody waits for the idler
+        )
+    )
+    plan = Workload(name="w", format="native", sessions=(SessionPlan(session_id="s", turns=turns),))
+    native = next(known for known in FORMATS if known.name == "native")
+    assert native.write is not None
+    native.write(plan, tmp_path / "in.jsonl")
+    assert main(["convert", str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"), "--to", "weka"]) == 0
+    (session,) = read_workload(tmp_path / "out.jsonl", BadLines()).sessions
+    assert [turn.agent for turn in session.turns] == ["main", "sub-coder", "main", "sub-writer", "sub-idler", "main"]
+    assert [turn.after for turn in session.turns] == [(), (0,), (0, 1), (2,), (2,), (2, 3)]
+    assert "lost: 1 turns of sub-agents, by name" in capsys.readouterr().out

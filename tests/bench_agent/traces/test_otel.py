@@ -190,7 +190,11 @@ def test_spans_that_were_exported_twice_count_once(tmp_path: Path) -> None:
 
 
 def test_the_agent_is_that_of_the_span_around(tmp_path: Path) -> None:
-    first, _ = written("text")
-    agent = span("p", 0, 9, {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "mender"})
-    path = lines(tmp_path / "spans.json", [exported(agent, span("a", 1, 2, first, parentSpanId="p"))])
-    assert workload(path).sessions[0].turns[0].agent == "mender"
+    """The one that asks first is the main agent."""
+    first, second = written("text")
+    planner = span("p", 0, 9, {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "planner"})
+    mender = span("m", 2, 4, {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "mender"}, parentSpanId="p")
+    step = span("w", 2, 4, {}, parentSpanId="m")
+    spans = [planner, mender, step, span("a", 1, 2, first, parentSpanId="p"), span("b", 3, 4, second, parentSpanId="w")]
+    (session,) = workload(lines(tmp_path / "spans.json", [exported(*spans)])).sessions
+    assert [turn.agent for turn in session.turns] == ["main", "mender"]
