@@ -63,7 +63,7 @@ def read(path: Path, bad: BadLines) -> list[SessionPlan]:
 def _session(name: str, lines: list[_Line], bad: BadLines) -> tuple[SessionPlan, float | None]:
     """A session, and when it began."""
     stamps = [line.stamp for line in lines if line.stamp is not None]
-    return _SessionReader(_rooted(lines, bad)).session(name), min(stamps, default=None)
+    return _SessionReader(_rooted(lines, bad), bad.remarks).session(name), min(stamps, default=None)
 
 
 def _line(place: Place, row: dict[str, Any], before: float | None, remarks: Counter[str]) -> _Line | None:
@@ -98,7 +98,7 @@ def _line(place: Place, row: dict[str, Any], before: float | None, remarks: Coun
 
 
 def _rooted(lines: list[_Line], bad: BadLines) -> list[_Line]:
-    """The lines by their times, parents first; one whose parents lead in a circle is a bad line."""
+    """The lines by their times, parents first; one whose parents lead in a circle is a bad line, and has none."""
     by_name = {line.uuid: line for line in lines}
     order: dict[str, tuple[float, int]] = {}  # when it can have been written at the earliest, and its depth
     circles: set[str] = set()
@@ -114,13 +114,24 @@ def _rooted(lines: list[_Line], bad: BadLines) -> list[_Line]:
         for name in reversed(chain):
             time, depth = order.get(by_name[name].parent or "", (0.0, 0))
             order[name] = max(time, by_name[name].stamp or 0.0), depth + 1
-    return sorted((line for line in lines if line.uuid not in circles), key=lambda line: order[line.uuid])
+    rooted = [msgspec.structs.replace(line, parent=None) if line.uuid in circles else line for line in lines]
+    return sorted(rooted, key=lambda line: order[line.uuid])
+
+
+def _answer(lines: list[_Line]) -> Message:
+    """What the lines of one call say together."""
+    recorded = Message("assistant")
+    for line in lines:
+        for message in line.messages:
+            recorded = joined_answers(recorded, message)
+    return recorded
 
 
 class _SessionReader:
     """Makes turns of the lines of one session."""
 
-    def __init__(self, lines: list[_Line]) -> None:
+    def __init__(self, lines: list[_Line], remarks: Counter[str]) -> None:
+        self._remarks = remarks
         self._lines = {line.uuid: line for line in lines}
         self._calls: dict[str, list[_Line]] = {}
         self._below: dict[str, list[_Line]] = {}
@@ -150,13 +161,14 @@ class _SessionReader:
     def _add(self, call: str, lines: list[_Line]) -> None:
         first = lines[0]
         messages, continues, asked = self._context(first)
+        recorded = _answer(lines)
+        output = max(line.output_tokens for line in lines) or answer_tokens(recorded) or 1
+        if not messages:
+            self._go_on(call, continues, recorded, output)
+            return
         after = self._awaited(first, continues)
         ends = [end for turn in after if (end := self._ended[turn]) is not None]
         gap = max(0.0, asked - max(ends)) if asked is not None and ends else 0.0
-        recorded = Message("assistant")
-        for line in lines:
-            for message in line.messages:
-                recorded = joined_answers(recorded, message)
         chain = self._chain_of(first)
         self._turn_of_call[call] = len(self._turns)
         self._turns.append(
@@ -165,7 +177,7 @@ class _SessionReader:
                 continues=continues,
                 after=after,
                 gap_s=round(gap, 6),
-                output_tokens=max(line.output_tokens for line in lines) or answer_tokens(recorded),
+                output_tokens=output,
                 recorded=recorded,
                 agent=f"sub-{(first.agent or chain)[:8]}" if first.side else "main",
             )
@@ -176,6 +188,19 @@ class _SessionReader:
         else:
             self._last_main = len(self._turns) - 1
             self._last_of_side.clear()
+
+    def _go_on(self, call: str, continues: int | None, recorded: Message, output: int) -> None:
+        """A call that nothing new was asked before: the answer goes on; one to nothing in the file cannot be sent."""
+        if continues is None:
+            self._remarks["answers to what the file does not hold"] += 1
+            return
+        self._turn_of_call[call] = continues
+        turn = self._turns[continues]
+        self._turns[continues] = msgspec.structs.replace(
+            turn,
+            recorded=joined_answers(turn.recorded, recorded),
+            output_tokens=(turn.output_tokens or 0) + output,
+        )
 
     def _context(self, line: _Line) -> tuple[tuple[Message, ...], int | None, float | None]:
         """New messages, the turn continued, and when the last of the messages was written."""

@@ -80,6 +80,8 @@ def _made_up(file: Path, settings: Settings) -> list[SessionPlan]:
 
 def _session(row: dict[str, Any], default_name: str, bad: BadLines) -> tuple[SessionPlan, float | None]:
     if isinstance(row.get("text_input"), str):
+        if not row["text_input"]:
+            raise Unusable("text_input is empty")
         turn = Turn(prompt=TextPrompt(row["text_input"]), output_tokens=tokens_of(row, "output_length") or None)
         stamp = number_of(row.get("timestamp"))
         plan = SessionPlan(session_id=name_of(row, ("session_id",), default_name), turns=(turn,))

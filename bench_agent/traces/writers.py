@@ -45,17 +45,18 @@ def write_inference_perf(workload: Workload, path: Path) -> None:
 
 
 def write_aiperf(workload: Workload, path: Path) -> None:
-    """``{"session_id", "turns"}`` lines, one for each session; turns that are whole prompts are lines by themselves."""
+    """``{"session_id", "turns"}`` lines, one for each session; several whole prompts are lines by themselves."""
     rows: list[dict[str, Any]] = []
     texts = BlockTexts()
     for session in workload.sessions:
+        alone = len(session.turns) > 1 and all(turn.continues is None for turn in session.turns)
         turns: list[dict[str, Any]] = []
         for turn in session.turns:
-            turns += _aiperf_turns(turn, texts, first=not turns)
-        if any(turn.continues is not None for turn in session.turns):
-            rows.append({"session_id": session.session_id, "turns": turns})
-        else:
+            turns += _aiperf_turns(turn, texts, first=not turns and not alone)
+        if alone:
             rows += [{"session_id": session.session_id, **entry} for entry in turns]
+        else:
+            rows.append({"session_id": session.session_id, "turns": turns})
     write_lines(path, rows)
 
 
@@ -113,7 +114,7 @@ def _aiperf_turns(turn: Turn, texts: BlockTexts, *, first: bool) -> list[dict[st
     entries: list[dict[str, Any]] = []
     while first and len(messages) > 1 and messages[0].role == "system":
         entries.append({"role": "system", "text": messages.pop(0).content})
-    roles = {message.role for message in messages}
+    roles = {message.role for message in messages} - {"system", "assistant"}
     asked: dict[str, Any] = {"role": roles.pop() if len(roles) == 1 else "user"}
     if len(messages) == 1:
         asked["text"] = said(messages[0])

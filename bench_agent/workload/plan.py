@@ -132,8 +132,8 @@ def _as_hashed(session: SessionPlan) -> dict[str, object]:
 
 
 def check_session(session: SessionPlan) -> None:
-    """Raises BenchError when there are no turns or impossible numbers, when a turn points forwards, or when one
-    continues a turn that need not be over before it.
+    """Raises BenchError for a session without turns, an empty prompt or an impossible number, when a turn points
+    forwards, and when one continues a turn that need not be over before it.
     """
     if not session.turns:
         raise BenchError(f"session {session.session_id!r} has no turns")
@@ -145,6 +145,8 @@ def check_session(session: SessionPlan) -> None:
     for index, turn in enumerate(session.turns):
         where = f"turn {index} of session {session.session_id!r}"
         _check_numbers(turn, where)
+        if not _says_something(turn.prompt):
+            raise BenchError(f"{where} has an empty prompt")
         wrong = [other for other in turn.after if not 0 <= other < index]
         if wrong:
             raise BenchError(f"{where} comes after turn {wrong[0]}, which is not before it")
@@ -168,6 +170,16 @@ def _over_before(turn: Turn, before: list[int]) -> int:
     for other in turn.after:
         over |= before[other] | 1 << other
     return over
+
+
+def _says_something(prompt: Prompt) -> bool:
+    match prompt:
+        case MessagesPrompt():
+            return bool(prompt.messages)
+        case TextPrompt():
+            return bool(prompt.text)
+        case _:
+            return True
 
 
 def _check_numbers(turn: Turn, where: str) -> None:

@@ -177,3 +177,19 @@ def test_sessions_arrive_as_far_apart_as_they_began(tmp_path: Path) -> None:
         rows = [line("u", None, start, "user", "Hi."), line("a", "u", start + 1, "assistant", "Ho.")]
         lines(tmp_path / f"{name}.jsonl", [row | {"sessionId": name} for row in rows])
     assert [session.arrival_s for session in workload(tmp_path).sessions] == [0.0, 42.0]
+
+
+def test_an_answer_that_goes_on_and_one_to_nothing(tmp_path: Path) -> None:
+    rows = [
+        line("lost", "gone", 0, "assistant", [{"type": "text", "text": "To what?"}]),
+        line("u1", None, 1, "user", "Go."),
+        line("a1", "u1", 2, "assistant", [{"type": "text", "text": "First,"}], usage={"output_tokens": 5}),
+        line("a2", "a1", 3, "assistant", [{"type": "text", "text": "then."}], usage={"output_tokens": 6}),
+        line("u2", "a2", 4, "user", "And?"),
+        line("a3", "u2", 5, "assistant", [{"type": "text", "text": "End."}]),
+    ]
+    found = workload(lines(tmp_path / "s.jsonl", rows))
+    first, second = found.sessions[0].turns
+    assert answered(first) == ("First,\nthen.", []) and first.output_tokens == 11
+    assert second.continues == 0 and asked(second) == [("user", "And?")]
+    assert found.notes == ("not sent: 1 answers to what the file does not hold",)

@@ -191,3 +191,15 @@ def test_agents_that_wait_for_each_other_do_so_in_wekas_form_too(
     assert [turn.agent for turn in session.turns] == ["main", "sub-coder", "main", "sub-writer", "sub-idler", "main"]
     assert [turn.after for turn in session.turns] == [(), (0,), (0, 1), (2,), (2,), (2, 3)]
     assert "lost: 1 turns of sub-agents, by name" in capsys.readouterr().out
+
+
+def test_aiperf_has_the_system_prompt_of_one_turn_and_of_whole_prompts(tmp_path: Path) -> None:
+    asked = MessagesPrompt((Message("system", "Rules."), Message("user", "Go.")))
+    one = SessionPlan(session_id="one", turns=(Turn(prompt=asked),))
+    two = SessionPlan(session_id="two", turns=(Turn(prompt=asked), Turn(prompt=asked, after=(0,))))
+    known = next(known for known in FORMATS if known.name == "aiperf")
+    assert known.write is not None
+    known.write(Workload(name="w", format="native", sessions=(one, two)), tmp_path / "w.jsonl")
+    first, second = read_workload(tmp_path / "w.jsonl", BadLines()).sessions
+    assert first.turns == one.turns
+    assert [turn.prompt for turn in second.turns] == [MessagesPrompt((Message("user", "Rules.\nGo."),))] * 2

@@ -36,6 +36,8 @@ def test_whole_conversations_follow_what_is_continued() -> None:
         ((turn("a"), turn("b", continues=0)), "need not be over"),
         ((turn("a"), turn("b", continues=-1, after=(0,))), "need not be over"),
         ((), "no turns"),
+        ((Turn(prompt=MessagesPrompt(())),), "an empty prompt"),
+        ((Turn(prompt=TextPrompt("")),), "an empty prompt"),
         ((turn("a", gap_s=float("nan")),), "gap_s has to be"),
         ((turn("a", output_tokens=0),), "output_tokens has to be"),
         ((turn("a"), Turn(prompt=TextPrompt("x"), continues=0, after=(0,))), "whole prompt"),
