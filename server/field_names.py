@@ -40,6 +40,7 @@ class FieldNames:
         for name, sent in self._sent_as:
             if found := name.fullmatch(field):
                 error.field = found.expand(sent)
-                error.message = error.message.replace(field, error.field, 1)
-                error.remedy = None if error.remedy is None else error.remedy.replace(field, error.field)
+                if not field.isalpha() or error.message.startswith(field):  # else it may be a word like any other
+                    error.message = error.message.replace(field, error.field, 1)
+                    error.remedy = None if error.remedy is None else error.remedy.replace(field, error.field)
                 return

@@ -27,6 +27,7 @@ from ...sessions.manager.requests import (
     ToolResultInput,
     TurnInput,
 )
+from ...sessions.manager.validation import require_few_messages
 from ...sessions.session import AtToken, AtTurn, Point
 from ..engine.messages import Priority
 from ..engine.sampling_params import SamplingParams
@@ -166,6 +167,7 @@ class InputBody(ChangeBody, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         if len(given) > 1:
             raise RequestError(f"both {given[0]} and {given[1]} are given", field=given[1], remedy="give one of them")
         if self.messages is not None:
+            require_few_messages(self.messages, "messages")
             return MessagesInput(tuple(message_of(index, message) for index, message in enumerate(self.messages)))
         if self.text is not None:
             return TextInput(self.text)

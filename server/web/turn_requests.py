@@ -14,7 +14,7 @@ from ...sessions.manager.requests import (
     ToolChoice,
     ToolChoiceMode,
 )
-from ...sessions.manager.validation import require_identifier
+from ...sessions.manager.validation import require_few_messages, require_identifier
 from ...sessions.messages import Message, Role, Tool, ToolCall
 from ..engine.messages import Priority
 from ..engine.sampling_params import SamplingParams
@@ -41,6 +41,7 @@ def chat_request(body: ChatBody, tenant: str) -> CompletionRequest:
     _check_values(body)
     if not body.messages:
         raise RequestError("messages is empty", field="messages", remedy="send one message or more")
+    require_few_messages(body.messages, "messages")
     return CompletionRequest(
         prompt=MessagesInput(messages=tuple(message_of(i, message) for i, message in enumerate(body.messages))),
         tenant=tenant,

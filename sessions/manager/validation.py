@@ -32,6 +32,7 @@ from .requests import (
 MAX_IDENTIFIER_CHARACTERS = 200  # of session ids, request ids, tenants
 MAX_MESSAGES = 10_000
 MAX_TOOLS = 1_000
+MAX_TEMPLATE_ARGUMENT_BYTES = 64 * 1024
 MAX_PAGE_SIZE = 1_000
 
 _OWN_TEMPLATE_ARGUMENTS = {"messages", "tools", "add_generation_prompt", "previous", "new", "log_end"}  # set here
@@ -114,7 +115,20 @@ def require_completion(request: CompletionRequest, engine: EngineReady) -> None:
 def _require_template_arguments(arguments: dict[str, Any], field: str = "chat_template_kwargs") -> None:
     for name in _OWN_TEMPLATE_ARGUMENTS & set(arguments):
         raise RequestError(f"{name} is not an argument of the template", field=f"{field}.{name}", remedy="leave it out")
+    _require_small(arguments, field)
     _require_json(arguments, field)
+
+
+def _require_small(arguments: dict[str, Any], field: str) -> None:
+    """Raise RequestError for arguments that take long to look at; what cannot be written as JSON is for others."""
+    try:
+        size = len(msgspec.json.encode(arguments))
+    except (UnicodeEncodeError, TypeError, ValueError, RecursionError):
+        return
+    if size > MAX_TEMPLATE_ARGUMENT_BYTES:
+        raise RequestError(
+            f"the arguments have {size} bytes", field=field, remedy=f"at most {MAX_TEMPLATE_ARGUMENT_BYTES} as JSON"
+        )
 
 
 def require_listing(request: ListSessions) -> None:
@@ -192,11 +206,16 @@ def require_input(turn_input: TurnInput, engine: EngineReady, field: str) -> Non
             require_text(turn_input.content, f"{field}.content")
 
 
+def require_few_messages(messages: Sequence[object], field: str) -> None:
+    """Raise RequestError for more messages, in whatever form, than can be looked at without holding up others."""
+    if len(messages) > MAX_MESSAGES:
+        raise RequestError(f"{len(messages)} messages", field=field, remedy=f"at most {MAX_MESSAGES} at once")
+
+
 def _require_messages(messages: Sequence[Message], field: str) -> None:
     if not messages:
         raise RequestError("there are no messages", field=field, remedy="send at least one")
-    if len(messages) > MAX_MESSAGES:
-        raise RequestError(f"{len(messages)} messages", field=field, remedy=f"at most {MAX_MESSAGES} at once")
+    require_few_messages(messages, field)
     for index, message in enumerate(messages):
         where = f"{field}[{index}]"
         require_text(message.content, f"{where}.content")

@@ -9,7 +9,7 @@ import msgspec
 from ....sessions.errors import RequestError
 from ....sessions.keeping import Retain
 from ....sessions.manager.requests import CompletionRequest, MessagesInput, ToolChoice, ToolChoiceMode
-from ....sessions.manager.validation import require_identifier
+from ....sessions.manager.validation import require_few_messages, require_identifier
 from ....sessions.messages import Message, Role, Tool, ToolCall
 from ...engine.grammar import Grammar, GrammarKind
 from ...engine.sampling_params import SamplingParams
@@ -71,6 +71,7 @@ def conversation_request(body: MessagesBody | CountTokensBody, tenant: str) -> C
     refuse(first_refused_value(body), "")
     if not body.messages:
         raise RequestError("messages is empty", field="messages", remedy="send one message or more")
+    require_few_messages(body.messages, "messages")
     if body.messages[-1].role != "user":
         raise RequestError(
             "the last message is the assistant's: answers cannot be begun for the model here",

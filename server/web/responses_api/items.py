@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ....sessions.errors import RequestError
-from ....sessions.manager.validation import require_identifier
+from ....sessions.manager.validation import require_few_messages, require_identifier
 from ....sessions.messages import Message, Role, ToolCall
 from ..wrong_value import wrong_value
 from .bodies import FunctionCallItem, FunctionOutputItem, InputPart, Item, MessageItem, ReasoningItem
@@ -22,6 +22,7 @@ def messages_of(given: str | Sequence[dict[str, Any]], field: str = "input") -> 
     """The messages that an input says. Raises RequestError naming the item that cannot be read."""
     if isinstance(given, str):
         return (Message(role=Role.USER, content=given),) if given else ()
+    require_few_messages(given, field)
     return tuple(
         _grouped([(_read(item, f"{field}[{index}]"), f"{field}[{index}]") for index, item in enumerate(given)])
     )

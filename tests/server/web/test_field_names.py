@@ -106,6 +106,14 @@ CASES: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "responses: no room": (RESPONSES, {"input": "hi", "max_output_tokens": 10**6}, "max_output_tokens"),
     "responses: a schema": (RESPONSES, {"input": "hi", "text": {"format": BAD_FORMAT}}, "text.format.schema"),
+    "chat: large arguments": (
+        CHAT,
+        {"messages": HI, "chat_template_kwargs": {"x": ["y"] * 50_000}},
+        "chat_template_kwargs",
+    ),
+    "chat: many messages": (CHAT, {"messages": HI * 10_001}, "messages"),
+    "messages: many messages": (MESSAGES, {"messages": HI * 10_001, "max_tokens": 9}, "messages"),
+    "responses: many items": (RESPONSES, {"input": HI * 10_001}, "input"),
     "responses: no such conversation": (RESPONSES, {"input": "hi", "conversation": "ses_x"}, "conversation"),
     "responses: a tool's schema": (
         RESPONSES,
@@ -137,3 +145,8 @@ async def test_the_remedy_has_the_clients_name_too(http: httpx.AsyncClient) -> N
     error = (await http.post(RESPONSES, json={"input": "hi", "max_output_tokens": 10**6})).json()["error"]
     assert "or leave max_output_tokens out" in error["message"]
     assert error["code"] == "context_overflow"
+
+
+async def test_a_word_that_is_a_fields_name_elsewhere_stays(http: httpx.AsyncClient) -> None:
+    error = (await http.post(RESPONSES, json={"input": HI * 10_001})).json()["error"]
+    assert "10001 messages" in error["message"]
