@@ -83,7 +83,8 @@ async def start_front(
     tokenizer, template = await asyncio.to_thread(_load_text, source)
     store = await asyncio.to_thread(SessionStore, config.server.data_dir)
     stack.callback(store.close)
-    stack.push_async_callback(CopyThread(DataCopies(config.server.data_dir)).aclose)
+    copying = CopyThread(DataCopies(config.server.data_dir))
+    stack.push_async_callback(copying.aclose)
     served = served_name(config, source)
     observatory = open_observatory(config.observe, served.name, installed_version(), tokenizer, template, config.text)
     stack.callback(observatory.close)
@@ -120,6 +121,7 @@ async def start_front(
         check_admission=check_admission,
         readiness=ready,
         connections=door.counts,
+        copies_fail=lambda: copying.is_failing,
         version=installed_version(),
         started_at=time.time(),
         observatory=observatory,

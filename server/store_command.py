@@ -65,10 +65,10 @@ def _check(data_dir: Path) -> None:
 
 def _copy(data_dir: Path) -> int:
     """Make a copy. The status says whether it is whole; why batches are not in it, the log has said."""
-    made = DataCopies(data_dir).make()
+    copies = DataCopies(data_dir)
+    made = copies.make()
     sys.stdout.write(f"{made}\n")
-    batches = Part.BATCHES.database
-    return 1 if (data_dir / batches).exists() and not (made / batches).exists() else 0
+    return 0 if copies.is_whole(made) else 1
 
 
 def _restore(data_dir: Path, wanted: Sequence[Part]) -> None:

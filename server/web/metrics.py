@@ -24,6 +24,7 @@ class HttpMetrics(Collector):
     def __init__(self, parts: WebParts) -> None:
         self._readiness = parts.readiness
         self._connections = parts.connections
+        self._copies_fail = parts.copies_fail
         self.turns: collections.Counter[tuple[str, str]] = collections.Counter()  # by endpoint and outcome
         self.in_flight = 0
         self.errors: collections.Counter[str] = collections.Counter()  # by code
@@ -52,6 +53,9 @@ class HttpMetrics(Collector):
         yield GaugeMetricFamily("sessile_ready", "1 while turns are taken", int(now.takes_turns))
         yield GaugeMetricFamily(
             "sessile_sessions_kept", "0 while the session store cannot be written", int(not now.persistence.sessions)
+        )
+        yield GaugeMetricFamily(
+            "sessile_copies_made", "0 after a copy of the data could not be made", int(not self._copies_fail())
         )
         errors = CounterMetricFamily("sessile_http_errors", "Requests refused or failed, by code", labels=["code"])
         yield labelled(errors, self.errors)

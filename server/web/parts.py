@@ -79,7 +79,7 @@ class Engine(Protocol):
 @dataclass(frozen=True, slots=True)
 class WebParts:
     """``readiness`` says what probes are told; ``check_admission`` raises Draining once no new work is taken;
-    ``connections`` counts those over HTTP."""
+    ``connections`` counts those over HTTP; ``copies_fail``: the last copy of the data could not be made."""
 
     turns: Turns
     sessions: Sessions
@@ -92,6 +92,7 @@ class WebParts:
     check_admission: Callable[[], None]
     readiness: Callable[[], Readiness]
     connections: Callable[[], ConnectionCounts]
+    copies_fail: Callable[[], bool]
     version: str
     started_at: float  # seconds since the epoch
     observatory: Observatory

@@ -67,6 +67,10 @@ class DataCopies:
         with self._disk_errors(), alone_if_free(self._folder) as is_free:
             return self._made() if is_free and self.is_due() else None
 
+    def is_whole(self, made: Path) -> bool:
+        """Whether a copy has all that there is: it may have sessions without the batches."""
+        return (made / BATCHES).exists() or not (self._data_folder / BATCHES).exists()
+
     @contextmanager
     def _disk_errors(self) -> Iterator[None]:
         try:

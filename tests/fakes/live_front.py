@@ -123,6 +123,7 @@ async def live_front(
         http=HttpConfig(),
         check_admission=lambda: None,
         connections=ConnectionCounts,
+        copies_fail=lambda: False,
         readiness=lambda: readiness(engine, lambda: None, lambda: store.failure),
         version="0",
         started_at=0.0,

@@ -104,6 +104,7 @@ class WebBench:
             gate=self.gate,
             check_admission=lambda: None,
             connections=ConnectionCounts,
+            copies_fail=lambda: False,
             readiness=lambda: readiness(engine, lambda: None, lambda: bench.store.failure),
             version="1",
             started_at=0.0,

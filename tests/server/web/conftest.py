@@ -159,6 +159,7 @@ class Stage:
             gate=self.gate,
             check_admission=self.check_admission,
             connections=ConnectionCounts,
+            copies_fail=lambda: False,
             readiness=lambda: readiness(self.engine, self.check_admission, lambda: self.store_failure),
             version="1.2.3",
             started_at=1_700_000_000.0,

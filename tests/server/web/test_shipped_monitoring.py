@@ -82,6 +82,7 @@ def test_promtool_loads_what_the_dashboard_asks(promtool: Callable[..., None], t
 @pytest.mark.parametrize(
     ("alert", "series", "values", "fires_at"),
     [
+        ("SessileCopiesFail", "sessile_copies_made", "1x4 0x30", "25m"),
         ("SessileBatchesStandStill", "sessile_batches_stalled", "0x5 1x20", "11m"),
         ("SessileBatchesExpire", 'sessile_batches_ended_total{status="expired"}', "0x5 1x20", "7m"),
         ("SessileConnectionsRefused", "sessile_http_connections_refused_total", "0x5 1+3x20", "12m"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import stat
 import threading
 from collections.abc import Iterator
@@ -177,3 +178,51 @@ async def test_a_server_that_stops_goes_on_while_a_copy_ends(tmp_path: Path, mon
     asyncio.get_running_loop().call_soon(copies.may_end.set)
     await thread.aclose()
     assert copies.ended_in_time
+
+
+class _CopiesByTurns(DataCopies):
+    """Each look waits for what it shall find: a copy, an error, or None where none is due."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.found: queue.Queue[Path | Exception | None] = queue.Queue()
+        self.looks: queue.Queue[None] = queue.Queue()
+
+    def make_if_due(self) -> Path | None:
+        self.looks.put(None)
+        found = self.found.get(timeout=60)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+async def test_copies_that_fail_are_seen_until_one_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("FIRST_LOOK_S", "LOOK_EVERY_S"):
+        monkeypatch.setattr(f"sessile.sessions.copies.thread.{name}", 0.0)
+    (tmp_path / "batches.db").touch()
+    whole, without_batches = tmp_path / "whole", tmp_path / "part"
+    for copy in (whole, without_batches):
+        copy.mkdir()
+    (whole / "batches.db").touch()
+    copies = _CopiesByTurns(tmp_path)
+    thread = CopyThread(copies)
+    copies.looks.get(timeout=60)
+    for found, is_failing in (
+        (None, False),
+        (StoreError("no room"), True),
+        (None, True),  # not due again at once: the last one failed all the same
+        (whole, False),
+        (without_batches, True),
+        (whole, False),
+        (ValueError("a fault of ours"), True),
+        (whole, False),
+    ):
+        copies.found.put(found)
+        await asyncio.to_thread(copies.looks.get, timeout=60)
+        assert thread.is_failing is is_failing, found
+    asyncio.get_running_loop().call_soon(copies.found.put, None)  # once it knows that it is to end
+    await thread.aclose()
+    assert "no room" in caplog.text
+    assert "a fault of ours" in caplog.text
