@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from .errors import BenchError
 
+_LACKS_VALUE = "expected one argument"
 _MISSING = "bench-agent needs {name}: pip install 'sessile[bench]'"
 
 
@@ -28,7 +29,8 @@ class _Parser(argparse.ArgumentParser):
     """Tells what is wrong with the flags in a sentence, as all else that is wrong."""
 
     def error(self, message: str) -> NoReturn:
-        raise BenchError(message, remedy=f"see {self.prog} --help")
+        remedy = "a value that begins with a dash is written FLAG=VALUE" if _LACKS_VALUE in message else None
+        raise BenchError(message, remedy=remedy or f"see {self.prog} --help")
 
 
 def build_parser(commands: Sequence[Command]) -> argparse.ArgumentParser:

@@ -163,7 +163,7 @@ _TEXTS: tuple[tuple[str, Callable[[RunRecord], str]], ...] = (
     ("within the bounds", _goodput_share),
     ("hit rate, the server says", lambda r: share(r.summary.hit_rates.server)),
     ("hit rate, reusable", lambda r: share(r.summary.hit_rates.reusable)),
-    ("hit rate, at least, by time", lambda r: share(r.summary.hit_rates.by_time)),
+    ("hit rate of later turns, at least, by time", lambda r: share(r.summary.hit_rates.by_time)),
     ("prompt tokens", lambda r: count(r.summary.tokens.prompt)),
     ("of these computed", lambda r: count(r.summary.tokens.computed)),
     ("of these reusable", lambda r: count(r.summary.tokens.reusable)),
