@@ -46,8 +46,11 @@ def sniff(first: object) -> bool:
 
 
 def read(path: Path, bad: BadLines) -> list[SessionPlan]:
-    """One session for each session id, its sub-agents' files included."""
+    """One session for each session id, its sub-agents' files in the folder included."""
     sessions: dict[str, dict[str, _Line]] = {}
+    beside = sorted((path.with_suffix("") / "subagents").glob("*.jsonl")) if path.is_file() else []
+    if beside:
+        bad.remarks["files of sub-agents beside this one (name the folder to read them too)"] += len(beside)
     for file in files_of(path, (".jsonl",)):
         stamp: float | None = None
         for place, row in objects(file, bad):

@@ -138,8 +138,9 @@ def _format_of(file: Path, *, alone: bool) -> TraceFormat | None:
     if file.suffix in (".yaml", ".yml"):
         return format_named("inference-perf") if alone else None
     for value in first_values(file):
+        entry = value[0] if isinstance(value, list) and value else value  # of an array that is the whole file
         for known in FORMATS:
-            if known.sniff(value):
+            if known.sniff(value) or known.sniff(entry):
                 return known
     return None
 

@@ -62,6 +62,16 @@ def test_byte_order_marks_and_line_ends(ending: str, mark: str, tmp_path: Path) 
     assert len(workload(tmp_path / "one.json").sessions) == 1
 
 
+@pytest.mark.parametrize("name", ["text", "hash", "aiperf", "claude", "codex", "conversations", "bailian", "responses"])
+def test_lines_in_one_array_are_the_same_trace(name: str, tmp_path: Path) -> None:
+    """Written over many lines, as an array: the same sessions, but for those that are called after their lines."""
+    sample = Path(__file__).parent / "samples" / f"{name}.jsonl"
+    path = tmp_path / sample.with_suffix(".json").name
+    path.write_text(json.dumps([json.loads(line) for line in sample.read_text().splitlines()], indent=1))
+    assert workload(path).format == workload(sample).format
+    assert [s.turns for s in workload(path).sessions] == [s.turns for s in workload(sample).sessions]
+
+
 def test_half_a_line_at_the_end_and_in_the_middle(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text(f"{GOOD}\n{GOOD[:40]}\n{GOOD}\n{GOOD[:60]}")

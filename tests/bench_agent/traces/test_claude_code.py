@@ -116,6 +116,8 @@ def test_sub_agents_in_files_of_their_own_and_their_names(tmp_path: Path) -> Non
     assert [turn.continues for turn in session.turns] == [None, None, None, 1, 2, 0]
     assert session.turns[1].after == session.turns[2].after == (0,)
     assert session.turns[5].after == (0, 3, 4)
+    alone = workload(tmp_path / "s.jsonl")
+    assert alone.num_turns == 2 and "2 files of sub-agents beside this one" in alone.notes[0]
 
 
 def test_pictures_and_thinking_are_marked_and_told(tmp_path: Path) -> None:
