@@ -191,6 +191,9 @@ def _const(node: ir.Const) -> Value:
 
 
 def _is_messages_like(node: ir.Node) -> bool:
+    """A conversation, or its end; what is made of its first messages alone repeats no conversation."""
+    if isinstance(node, ir.Slice) and node.of_head:
+        return False
     return bool(sources.MESSAGES_LIKE.match(ir.dotted(node).rsplit(".", 1)[-1]))
 
 

@@ -100,6 +100,7 @@ class Slice(Node):
     last_only: bool = False
     of_characters: bool = False
     kept: str = ""
+    of_head: bool = False  # `[:n]`: the first ones
 
 
 @dataclass(slots=True)

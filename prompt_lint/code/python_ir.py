@@ -281,7 +281,9 @@ class PythonReader:
             kept = ir.amount(self.expr(behind))
             return ir.Slice(*at, base, True, open_ended, kept == "1", kept=kept)
         kept = self._kept(lower)
-        return ir.Slice(*at, base, _counts_from_end(lower), open_ended, _is_minus_one(lower), _is_long(lower), kept)
+        of_head = lower is None and node.slice.upper is not None and not _counts_from_end(node.slice.upper)
+        from_end, last_only = _counts_from_end(lower), _is_minus_one(lower)
+        return ir.Slice(*at, base, from_end, open_ended, last_only, _is_long(lower), kept, of_head)
 
     def _kept(self, lower: ast.expr | None) -> str:
         """`20` of `-20`, `self.window` of `-self.window`."""

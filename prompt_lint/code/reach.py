@@ -118,7 +118,8 @@ class Reach:
             elif key in sinks.MESSAGE_KEYWORDS and sinks.LLM_CALL.search(name):
                 self.reach(value, Sink.MESSAGES)
                 self._side_call(node, value)
-        if args and sinks.POSITIONAL_CALL.search(name) and any(m.kind is Kind.WINDOW for m in args[0].marks):
+        goes_on = sinks.POSITIONAL_CALL.search(name) and not sinks.SIDE_CALL.search(name)
+        if args and goes_on and any(m.kind is Kind.WINDOW for m in args[0].marks):
             self.reach(args[0], Sink.MESSAGES)
         if sinks.SYSTEM_CALLS.search(name):
             for value in args[:1] + [kwargs[k] for k in ("content", "text") if k in kwargs]:

@@ -38,6 +38,7 @@ LLM_CALL = re.compile(
 POSITIONAL_CALL = re.compile(
     r"(?:^|\.)a?(?:invoke|stream|chat|complete|generate|predict|generate_content|generateContent|batch)$"
 )
+SIDE_CALL = re.compile(r"summar|title|classif|judge|condens", re.IGNORECASE)  # these read a conversation, once
 SYSTEM_NAME = re.compile(
     r"^_?(?:\w*_)?(?:system|sys|developer)_?(?:prompt|message|instructions?|text|msg|content)s?$|"
     r"^(?:build|get|make|create|render|compose|format)?_?[sS]ystem_?(?:Prompt|Message|Instructions?|"
