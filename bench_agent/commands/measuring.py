@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ..errors import BenchError
-from ..load.shape import LoadShape
+from ..load.shape import Arrivals, LoadShape
 from ..measurement import Measurement, measure
 from ..metrics.machine import git_revision
 from ..metrics.roofline import Limits, limits, measure_rates
@@ -25,7 +25,14 @@ from .signals import Signals
 def plan_of(
     given: argparse.Namespace, workload: Workload, changes: Adjustments, shape: LoadShape, label: str
 ) -> Measurement:
-    """Raises BenchError for flags that cannot be read."""
+    """Raises BenchError for flags that cannot be read, or that the workload has nothing for."""
+    untimed = len(workload.sessions) > 1 and not any(session.arrival_s for session in workload.sessions)
+    if shape.arrivals is Arrivals.TRACE and untimed:
+        raise BenchError(
+            f"{workload.name} does not say when its sessions came: all would come at once",
+            field="arrivals",
+            remedy="pass --rate SESSIONS_PER_SECOND, or --concurrency N",
+        )
     return Measurement(
         label=label,
         workload=workload,

@@ -340,6 +340,7 @@ def test_convert_and_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
             "--concurrency has no meaning with poisson",
         ),
         (["--workload", "agent-load", "--out", "/dev/null/x"], "/dev/null/x cannot be written: Not a directory"),
+        (["--workload", "agent-load", "--arrivals", "trace"], "does not say when its sessions came"),
         (["--workload", "agent-load", "--serve-flags", "--eager"], "begins with a dash is written FLAG=VALUE"),
         (["--workload", "agent-load", "--bogus"], "unrecognized arguments: --bogus"),
     ],
