@@ -53,7 +53,7 @@ def write_page(
     return write_whole(
         path,
         template.render(
-            title=f"{first.workload.name}: {' and '.join(record.label for record in records)}",
+            title=f"{first.workload.name}: {_titled([record.label for record in records])}",
             workload=first.workload,
             load=first.load,
             records=records,
@@ -64,6 +64,10 @@ def write_page(
             facts=facts_of(records),
         ).encode(),
     )
+
+
+def _titled(labels: Sequence[str]) -> str:
+    return " and ".join(labels) if len(labels) < 4 else f"{len(labels)} results side by side"
 
 
 def facts_of(records: Sequence[RunRecord]) -> list[tuple[str, list[str]]]:

@@ -36,14 +36,16 @@ def _percentile_row(
     text: Callable[[Estimate | None], str],
 ) -> Row:
     values = [None if (one := found(record)) is None else pick(one) for record in records]
-    return Row(name, tuple(text(value) for value in values), _best(values, smallest=True))
+    cells = tuple(text(value) for value in values)
+    return Row(name, cells, _alone(cells, _best(values, smallest=True)))
 
 
 def _estimate_row(
     records: Sequence[RunRecord], name: str, found: Callable[[RunRecord], Estimate | None], unit: str
 ) -> Row:
     values = [found(record) for record in records]
-    return Row(name, tuple(rate(value, unit) for value in values), _best(values, smallest=False))
+    cells = tuple(rate(value, unit) for value in values)
+    return Row(name, cells, _alone(cells, _best(values, smallest=False)))
 
 
 def _goodput_row(records: Sequence[RunRecord]) -> Row:
@@ -51,6 +53,11 @@ def _goodput_row(records: Sequence[RunRecord]) -> Row:
     row = _estimate_row(records, "goodput", _goodput, "turns a second")
     bounds = {record.summary.goodput.slo for record in records if record.summary.goodput is not None}
     return row if len(bounds) == 1 else Row(row.name, row.cells)
+
+
+def _alone(cells: Sequence[str], best: int | None) -> int | None:
+    """Of cells that say the same none is best."""
+    return None if best is None or cells.count(cells[best]) > 1 else best
 
 
 def _best(values: Sequence[Estimate | None], *, smallest: bool) -> int | None:

@@ -28,7 +28,9 @@ def slice_of(base: ir.Node, args: list[ir.Node], at: tuple[int, int, int]) -> ir
     behind = _behind_length(first, base)
     if behind is not None:
         return ir.Slice(*at, base, True, len(args) == 1, ir.amount(behind) == "1", kept=ir.amount(behind))
-    of_head = isinstance(first, ir.Const) and first.value == "0" and len(args) == 2 and not isinstance(args[1], ir.Group)
+    of_head = (
+        isinstance(first, ir.Const) and first.value == "0" and len(args) == 2 and not isinstance(args[1], ir.Group)
+    )
     return ir.Slice(*at, base, from_end, len(args) == 1, number == "1", long, kept, of_head)
 
 

@@ -237,6 +237,11 @@ def test_a_sweep_of_one_point_and_of_words_is_drawn(tmp_path: Path) -> None:
         assert path.stat().st_size > 5000 and knee is None
 
 
+def test_of_results_that_say_the_same_none_is_best() -> None:
+    assert all(row.best is None for row in rows_of([record("a"), record("b")]))
+    assert any(row.best == 0 for row in rows_of([record("a"), record("b", 2.0)]))
+
+
 def test_off_a_terminal_a_table_is_as_wide_as_it_needs_to_be() -> None:
     file = io.StringIO()
     print_table([record(f"a server with a rather long name {n}") for n in range(8)], Console(file=file))
