@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml constraints.txt $(LMCACHE_NEEDS)
 	@echo "setting up $(VENV): the first time this fetches PyTorch and others, which takes some minutes"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[server,bench,dev]'
+	$(BIN)/python -m pip install --quiet --no-warn-conflicts -c constraints.txt -e '.[server,bench,dev]'
 	$(BIN)/python -m pip install --quiet --no-deps $(LMCACHE) \
 		&& $(BIN)/python -m pip install --quiet --no-warn-conflicts -c constraints.txt -r $(LMCACHE_NEEDS) \
 		|| echo "LMCache cannot be installed here: the tests of the shared tier are skipped"
