@@ -59,10 +59,10 @@ class StampedSocket(socket.socket):
         self._note(told)
         return data
 
-    def recv_into(self, buffer: Any, size: int = 0, flags: int = 0) -> int:
+    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
         """As a socket's, and notes the kernel's stamp."""
         room = memoryview(buffer)
-        count, told, _, _ = self.recvmsg_into([room[:size] if size else room], _ROOM, flags)
+        count, told, _, _ = self.recvmsg_into([room[:nbytes] if nbytes else room], _ROOM, flags)
         self._note(told)
         return count
 
