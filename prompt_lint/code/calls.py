@@ -77,9 +77,10 @@ class Calls:
         resolved = self._resolve(node, name, args, kwargs, receiver)
         if resolved is not None:
             return resolved
+        passed_on = _passed_on(node, last, [receiver, *args, *kwargs.values()])
         if isinstance(node.func, ir.Name) and node.func.id in self._scope.classes:
-            return Value(instance=node.func.id)
-        return _passed_on(node, last, [receiver, *args, *kwargs.values()])
+            return replace(passed_on, instance=node.func.id)
+        return passed_on
 
     def _is_builtin(self, name: str) -> bool:
         """A name that Python has and that this module does not define."""
