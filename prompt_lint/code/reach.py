@@ -32,8 +32,20 @@ class Reach:
         self._slots: set[str] = set()  # names of the placeholders in system texts
 
     def hits(self) -> list[CodeHit]:
-        """All hits, in the order of lines."""
-        return sorted(self._hits.values(), key=lambda hit: (hit.node.line, hit.rule))
+        """All hits, in the order of lines, but for those of a value that was one before it was handed on: of a system
+        text that is made in a function and sent in another, the making is the cause and the place of the repair."""
+        kept = (hit for hit in self._hits.values() if not self._was_one(hit))
+        return sorted(kept, key=lambda hit: (hit.node.line, hit.rule))
+
+    def _was_one(self, hit: CodeHit) -> bool:
+        return any(
+            before.rule == hit.rule
+            and before.origin is hit.origin
+            and before.severity >= hit.severity
+            and before.node.start in hit.passed
+            and before.node is not hit.node
+            for before in self._hits.values()
+        )
 
     def hit(self, hit: CodeHit) -> None:
         """Keep the worst hit of a rule on a line, of equal ones the first."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from . import ir
 
@@ -56,11 +56,17 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A tracked origin. `site` is where the value was last merged into other text, else where it comes from."""
+    """A tracked origin. `site` is where the value was last merged into other text, else where it comes from; `passed`
+    are the starts of earlier sites."""
 
     kind: Kind
     origin: ir.Node
     site: ir.Node
+    passed: frozenset[int] = field(default=frozenset(), compare=False)
+
+    def merged_at(self, site: ir.Node) -> Mark:
+        """The mark behind one more merge."""
+        return replace(self, site=site, passed=self.passed | {self.site.start})
 
 
 Piece = Text | Param | Mark
@@ -173,9 +179,7 @@ def merged(parts: list[Value], site: ir.Node) -> Value:
     joined = union(*parts)
     if len([p for p in parts if p.pieces]) < 2:
         return joined
-    pieces = tuple(
-        replace(p, site=site) if isinstance(p, Mark) and p.kind not in SITED_KINDS else p for p in joined.pieces
-    )
+    pieces = tuple(p.merged_at(site) if isinstance(p, Mark) and p.kind not in SITED_KINDS else p for p in joined.pieces)
     return replace(joined, pieces=pieces)
 
 
@@ -183,7 +187,7 @@ def strung(parts: list[Value], site: ir.Node) -> Value:
     """Texts that are strung together at `site`; an origin that is part of a text already stays where it became one."""
     joined = union(*parts)
     pieces = tuple(
-        replace(p, site=site) if isinstance(p, Mark) and p.site is p.origin and p.kind not in SITED_KINDS else p
+        p.merged_at(site) if isinstance(p, Mark) and p.site is p.origin and p.kind not in SITED_KINDS else p
         for p in joined.pieces
     )
     return replace(joined, pieces=pieces)

@@ -23,6 +23,7 @@ class CodeHit:
     message: str
     node: ir.Node
     origin: ir.Node | None = None
+    passed: frozenset[int] = frozenset()  # the starts of places that the value had come through
 
 
 _RULES: dict[Kind, tuple[str, Severity]] = {
@@ -78,7 +79,7 @@ def judge_mark(mark: Mark, value: Value, sink: Sink) -> CodeHit | None:
     if not allowed:
         return None
     rule, severity = ("PL201", Severity.ERROR) if sink is Sink.TOOL_LIST and kind is Kind.SAMPLED else _RULES[kind]
-    return CodeHit(rule, severity, _says(kind, sink), mark.site, mark.origin)
+    return CodeHit(rule, severity, _says(kind, sink), mark.site, mark.origin, mark.passed)
 
 
 def _says(kind: Kind, sink: Sink) -> str:
