@@ -32,10 +32,10 @@ _MAX_CHARACTERS = 200
 
 def told_headers(model: str, ignored: Sequence[str], turn: CompletionRequest | None = None) -> dict[str, str]:
     """What answers in all APIs' shapes say: who answers, which fields had no effect, and what of ``turn`` was
-    changed."""
+    changed. A field is named once, however many items of a list have it: clients refuse headers of some KiB."""
     headers = {"x-sessile-model": header_text(model), **({} if turn is None else neutralised_header(turn))}
     if ignored:
-        headers["x-sessile-ignored"] = ", ".join(ignored)
+        headers["x-sessile-ignored"] = ", ".join(dict.fromkeys(ignored))
     return headers
 
 

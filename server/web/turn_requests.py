@@ -73,7 +73,7 @@ def ignored_fields(body: ChatBody | CompletionBody) -> tuple[str, ...]:
     if body.stream_options is not None:
         ignored += [f"stream_options.{name}" for name in fields_without_effect(body.stream_options)]
     tools = (body.tools or ()) if isinstance(body, ChatBody) else ()
-    ignored += [f"tools[{index}].function.strict" for index, tool in enumerate(tools) if "strict" in tool["function"]]
+    ignored += ["tools[].function.strict" for tool in tools if "strict" in tool["function"]]
     return tuple(ignored)
 
 

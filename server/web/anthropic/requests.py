@@ -94,8 +94,8 @@ def ignored_fields(body: MessagesBody | CountTokensBody) -> tuple[str, ...]:
     for name, part in (("thinking", body.thinking), ("output_config", body.output_config)):
         if part is not None:
             ignored += [f"{name}.{field}" for field in fields_without_effect(part)]
-    for index, tool in enumerate(body.tools or ()):
-        ignored += [f"tools[{index}].{field}" for field in fields_without_effect(tool)]
+    for tool in body.tools or ():
+        ignored += [f"tools[].{field}" for field in fields_without_effect(tool)]
     return tuple(ignored)
 
 

@@ -89,7 +89,7 @@ def ignored_fields(body: ResponsesBody) -> tuple[str, ...]:
         ("text", body.text),
         ("reasoning", body.reasoning),
         ("stream_options", body.stream_options),
-        *((f"tools[{index}]", tool) for index, tool in enumerate(body.tools or ())),
+        *(("tools[]", tool) for tool in body.tools or ()),
     )
     for name, part in parts:
         if part is not None:
