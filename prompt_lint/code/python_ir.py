@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -328,7 +329,10 @@ def _names(target: ast.expr) -> list[str]:
 
 def read_python(text: str) -> ir.Module:
     """Parse Python source. Raises: SyntaxError."""
-    return PythonReader(text).module(ast.parse(text))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what the compiler thinks of somebody else's source
+        tree = ast.parse(text)
+    return PythonReader(text).module(tree)
 
 
 def read_any_python(text: str) -> ir.Module:

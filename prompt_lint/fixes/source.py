@@ -37,7 +37,7 @@ def fixed_file(name: str, source: SourceFile, findings: Iterable[Finding]) -> Fi
     """
     chosen: dict[tuple[Edit, ...], list[Finding]] = {}
     after = source
-    for finding in findings:
+    for finding in (f for f in findings if f.edits):
         if finding.edits in chosen:
             chosen[finding.edits].append(finding)
         elif not any(_overlap(finding.edits, other) for other in chosen):

@@ -118,6 +118,20 @@ def test_repairs_that_touch_are_left_for_the_next_time() -> None:
     assert "x, sort_keys=True\n" in code
 
 
+def test_what_has_no_repair_is_left_alone() -> None:
+    code = (
+        SET
+        + "import time\ndef system_text():\n    now = time.ctime()\n"
+        + "    return build(system=now, instructions=\n        time.ctime())\n"
+    )
+    assert repaired("a.py", code.encode()).decode() == code.replace("join(found)", "join(sorted(found))")
+
+
+def test_the_compilers_warnings_are_not_told(recwarn: pytest.WarningsRecorder) -> None:
+    analyse_source("a.py", 'system = "\\d" if 1is 1 else 2\n', Language.PYTHON)
+    assert not recwarn.list
+
+
 def test_all_of_a_line_is_repaired_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.py"
     path.write_text("def system_prompt(a, b):\n    return f'{set(a)} and {set(b)} and {set(a) | set(b)}'\n")
