@@ -70,7 +70,7 @@ class Flow:
         if id(definition) in self._active or len(self._active) > _DEEPEST:
             return self._summaries.get(id(definition), Summary())
         self._active.add(id(definition))
-        frame = Frame(definition, {name: _parameter(name) for name in definition.params})
+        frame = Frame(definition, {name: _parameter(name, definition) for name in definition.params})
         self._scope.frames.append(frame)
         self._statements(definition.body)
         returns = either(frame.returned)
@@ -195,7 +195,7 @@ class Flow:
         frame.loops.pop()
 
 
-def _parameter(name: str) -> Value:
+def _parameter(name: str, definition: ir.Def | ir.Lambda) -> Value:
     if sources.USER_FIELD.match(name):
         return Value((Mark(Kind.USER, ir.Node(), ir.Node()),))
-    return Value((Param(name),))
+    return Value((Param(name),), is_set=isinstance(definition, ir.Def) and name in definition.sets)

@@ -200,6 +200,7 @@ class Def(Node):
     owner: str | None = None
     makes_system: bool = False  # decorated as the function of a system prompt
     is_property: bool = False
+    sets: frozenset[str] = frozenset()  # parameters that are sets by their annotations
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from . import ir
 from .newer_python import older_syntax
 
 _CACHES = {"cache", "lru_cache", "cached", "cached_property", "memoize", "cache_resource", "cache_data"}
+_SETS = {"set", "frozenset", "Set", "FrozenSet", "AbstractSet", "MutableSet"}
 _PROPERTIES = {"property", "cached_property", "computed_field"}
 _SYSTEM = {"system_prompt", "instructions", "dynamic_prompt"}
 
@@ -156,7 +157,9 @@ class PythonReader:
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, owner: str | None) -> ir.Def:
         arguments = node.args
-        names = [a.arg for a in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]]
+        parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+        names = [a.arg for a in parameters]
+        sets = frozenset(a.arg for a in parameters if a.annotation and self._names_a_set(a.annotation))
         decorators = {ir.dotted(self.expr(d)).rsplit(".", 1)[-1] for d in node.decorator_list}
         body = self._body(node.body, None)
         return ir.Def(
@@ -168,7 +171,15 @@ class PythonReader:
             owner,
             bool(decorators & _SYSTEM),
             bool(decorators & _PROPERTIES),
+            sets,
         )
+
+    def _names_a_set(self, annotation: ast.expr) -> bool:
+        """``set[str]``, ``frozenset``, ``typing.Set[str]``, ``set[str] | None``."""
+        if isinstance(annotation, ast.BinOp):
+            return self._names_a_set(annotation.left) or self._names_a_set(annotation.right)
+        named = annotation.value if isinstance(annotation, ast.Subscript) else annotation
+        return ir.dotted(self.expr(named)).rsplit(".", 1)[-1] in _SETS
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         if isinstance(node, ast.Import):
