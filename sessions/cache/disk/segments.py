@@ -78,7 +78,8 @@ class Segments:
                 self._require_space(descriptor)
             write_fully(descriptor, block.data, offset)
         with self._lock:
-            self._unsynced.add(segment)
+            if segment in self._open_files:  # neither removed nor closed meanwhile
+                self._unsynced.add(segment)
 
     def read(self, slot: int, block: Block) -> bool:
         """Fill ``block`` from ``slot``; False if the file ends before its end.

@@ -100,6 +100,22 @@ def test_a_file_that_is_synced_is_closed_when_it_is(
     assert open_in(tmp_path) == 0
 
 
+@pytest.mark.parametrize("give_up", [Segments.close, remove_all], ids=["closed", "removed"])
+def test_a_file_that_is_given_up_while_it_is_written_is_not_missed_by_the_next_sync(
+    segments: Segments, monkeypatch: pytest.MonkeyPatch, give_up: Callable[[Segments], None]
+) -> None:
+    segments.sync()
+    held = Held(os.pwrite)
+    monkeypatch.setattr(os, "pwrite", held)
+    with ThreadPoolExecutor(1) as writers:
+        writing = writers.submit(segments.write, 5, block(5))
+        assert held.begun.wait(60)
+        give_up(segments)
+        held.go_on.set()
+        writing.result()
+    segments.sync()
+
+
 def test_what_fails_keeps_nothing_open(segments: Segments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> int:
         raise OSError("as the disk says it")
