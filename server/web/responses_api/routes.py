@@ -11,10 +11,11 @@ import msgspec
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from ....sessions.errors import RequestError
+from ....sessions.errors import RequestError, SessileError
 from ....sessions.ids import unguessable
 from ....sessions.manager.requests import AppendRequest, CloseRequest, CompletionRequest, MessagesInput, OpenSession
 from ....sessions.manager.turn_events import CompletionEvent, TurnBegun, TurnFinished
+from ...field_names import FieldNames
 from ..caller import Caller
 from ..decode import BodyDecoder, read_body
 from ..foreign_tools import foreign_tools
@@ -39,6 +40,8 @@ from .items import items_of, messages_of
 from .kept import KeptResponses
 from .requests import OWN_TOOLS, SENT_NAMES, TOOL_REMEDY, check, ignored_fields, response_request
 from .writer import ResponseWriter
+
+_ITEM_NAMES = FieldNames({r"input(?:\.messages)?\b(.*)": r"items\1"})  # of a new conversation
 
 
 def responses_routes(parts: WebParts, metrics: HttpMetrics) -> APIRouter:
@@ -112,10 +115,16 @@ def _add_conversations(router: APIRouter, endpoint: ResponsesEndpoint) -> None:
     async def open_conversation(request: Request, tenant: Tenant) -> Response:
         """Open a conversation: a session, which the id of the answer names."""
         body: ConversationBody = decoder.decode(await read_body(request, limit))
+        said = messages_of(body.items or (), "items")
         view = await sessions.open(OpenSession(tenant=tenant))
-        if body.items:
-            said = MessagesInput(messages_of(body.items, "items"))
-            await sessions.append(AppendRequest(session_id=view.session_id, tenant=tenant, input=said))
+        if said:
+            begin = AppendRequest(session_id=view.session_id, tenant=tenant, input=MessagesInput(said))
+            try:
+                with _ITEM_NAMES.told():
+                    await sessions.append(begin)
+            except SessileError:  # nobody would ever know of a session that is there without its items
+                await sessions.close(CloseRequest(session_id=view.session_id, tenant=tenant))
+                raise
         headers = {"x-sessile-ignored": "metadata"} if body.metadata is not msgspec.UNSET else {}
         return json_answer(ConversationObject(id=view.session_id, created_at=int(view.created_at)), headers=headers)
 

@@ -180,6 +180,19 @@ async def test_a_conversation_is_a_session(web: WebBench, http: httpx.AsyncClien
     assert (gone.status_code, gone.json()["error"]["code"]) == (404, "session_not_found")
 
 
+@pytest.mark.parametrize(
+    ("items", "param"),
+    [([{"type": "image"}], "items[0].type"), ([{"role": "user", "content": "far too long " * 2000}], "items")],
+    ids=["unreadable", "too long"],
+)
+async def test_a_conversation_that_cannot_begin_is_not_left_open(
+    web: WebBench, http: httpx.AsyncClient, items: list[Any], param: str
+) -> None:
+    refused = await http.post("/v1/conversations", json={"items": items})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, param), refused.text
+    assert await web.bench.store.sessions("", limit=10) == []
+
+
 async def test_what_is_kept_can_be_listed_and_deleted(web: WebBench, http: httpx.AsyncClient) -> None:
     nameless = await created(http, [{"type": None, "id": None, "status": None, "role": "user", "content": "hi"}])
     page = (await http.get(f"{PATH}/{nameless['id']}/input_items")).json()
