@@ -39,14 +39,16 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     include_usage: bool | None = False
     include_obfuscation: NoEffect = UNSET
-    continuous_usage_stats: Off = UNSET
+    continuous_usage_stats: NoEffect = UNSET  # vLLM's load generators send it, and read the usage at the end as well
 
 
 class ContentPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A piece of a message; this server takes text."""
+    """A piece of a message; this server takes text. Prefixes are cached whether or not their ends are marked."""
 
     type: Literal["text"]
     text: str
+    cache_control: NoEffect = UNSET
+    prompt_cache_breakpoint: NoEffect = UNSET
 
 
 class CalledFunction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -129,6 +131,7 @@ class _SharedFields(GrammarFields, frozen=True, forbid_unknown_fields=True, kw_o
     metadata: ClientMetadata = None
     store: NoEffect = UNSET
     prompt_cache_retention: NoEffect = UNSET
+    prompt_cache_options: NoEffect = UNSET
     cache_prompt: NoEffect = UNSET
     # vLLM's, which its clients send with what they mean there
     skip_special_tokens: On = UNSET
@@ -166,6 +169,7 @@ class ChatBody(_SharedFields, frozen=True, forbid_unknown_fields=True, kw_only=T
     functions: Nothing = UNSET
     function_call: Nothing = UNSET
     web_search_options: Nothing = UNSET
+    moderation: Nothing = UNSET
     echo: Off = UNSET
     add_generation_prompt: On = UNSET
     continue_final_message: Off = UNSET
@@ -218,8 +222,3 @@ def _annotated(kind: type[msgspec.Struct], key: str) -> Mapping[str, Any]:
         for meta in getattr(hint, "__metadata__", ())
         if isinstance(meta, Meta) and meta.extra and key in meta.extra
     }
-
-
-_BODIES: tuple[type[msgspec.Struct], ...] = (ChatBody, CompletionBody, ChatMessage, StreamOptions)
-_EFFECTLESS: Mapping[type, tuple[str, ...]] = {kind: tuple(_annotated(kind, "effect")) for kind in _BODIES}
-_ONLY: Mapping[type, Mapping[str, tuple[Any, ...]]] = {kind: _annotated(kind, "only") for kind in _BODIES}

@@ -72,8 +72,11 @@ def ignored_fields(body: ChatBody | CompletionBody) -> tuple[str, ...]:
     ignored = [*fields_without_effect(body), *metadata_without_effect(body.metadata)]
     if body.stream_options is not None:
         ignored += [f"stream_options.{name}" for name in fields_without_effect(body.stream_options)]
-    tools = (body.tools or ()) if isinstance(body, ChatBody) else ()
-    ignored += ["tools[].function.strict" for tool in tools if "strict" in tool["function"]]
+    if isinstance(body, ChatBody):
+        ignored += ["tools[].function.strict" for tool in body.tools or () if "strict" in tool["function"]]
+        for message in body.messages:
+            parts = message.content if isinstance(message.content, list) else ()
+            ignored += [f"messages[].content[].{name}" for part in parts for name in fields_without_effect(part)]
     return tuple(ignored)
 
 

@@ -168,12 +168,6 @@ CASES = {
     "a length penalty": (CHAT, chat(length_penalty=1.2), "length_penalty", "send 1"),
     "a salt": (CHAT, chat(cache_salt="s"), "cache_salt", "leave it out"),
     "words that are bad": (CHAT, chat(bad_words=["x"]), "bad_words", "leave it out"),
-    "usage in each chunk": (
-        CHAT,
-        chat(stream=True, stream_options={"continuous_usage_stats": True}),
-        "stream_options.continuous_usage_stats",
-        "send false",
-    ),
     "echo": (TEXT, text(echo=True), "echo", "false"),
     "best_of": (TEXT, text(best_of=3), "best_of", "leave it out"),
     "suffix": (TEXT, text(suffix="x"), "suffix", "leave it out"),

@@ -185,6 +185,22 @@ async def test_fields_without_effect_are_reported(client, chat_body):
     assert "x-sessile-ignored" not in (await client.post(CHAT, json=chat_body)).headers
 
 
+async def test_marks_of_caches_and_running_usage_are_taken_as_other_servers_do(client, chat_body):
+    """Agents mark what they want cached part by part; GuideLLM asks for usage in each chunk, and reads the last."""
+    marked = {"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}
+    fields = {
+        "messages": [{"role": "user", "content": [marked, marked]}],
+        "stream": True,
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+    }
+    response = await client.post(CHAT, json=chat_body | fields)
+    assert response.status_code == 200, response.text
+    assert set(response.headers["x-sessile-ignored"].split(", ")) == {
+        "messages[].content[].cache_control",
+        "stream_options.continuous_usage_stats",
+    }
+
+
 async def test_what_is_reported_fits_a_header_however_many_tools_there_are(client, chat_body):
     """Node takes 16 KiB of headers, aiohttp 8 KiB of one; agents with hundreds of tools mark each of them."""
     tools = [{"type": "function", "function": {"name": f"f{index}", "strict": True}} for index in range(1000)]

@@ -21,7 +21,7 @@ def row(start: str) -> set[str]:
 
 @pytest.mark.parametrize("body", [bodies.ChatBody, bodies.CompletionBody])
 def test_every_field_stands_in_its_row(body: type[msgspec.Struct]) -> None:
-    effectless, limited = set(bodies._EFFECTLESS[body]), set(bodies._ONLY[body])
+    effectless, limited = set(bodies._annotated(body, "effect")), set(bodies._annotated(body, "only"))
     effective = {field.name for field in msgspec.structs.fields(body)} - effectless - limited
     assert effective <= row("have their effect")
     assert limited <= row("accepted at their neutral value")
