@@ -79,11 +79,9 @@ class TurnEndpoint(Generic[Body]):
             want_logprobs=turn.sampling.logprobs is not None,
         )
         headers = {"x-request-id": head.id, **told_headers(head.model, ignored_fields(body), turn)}
-        turns = [self._events(of_choice(turn, index), body) for index in range(count)]
+        names = sent_names(body)
+        turns = [names.told_of(parts.turns.complete(of_choice(turn, index))) for index in range(count)]
         return self._started(turns, head, headers, stream=bool(body.stream))
-
-    def _events(self, turn: CompletionRequest, body: Body) -> AsyncGenerator[CompletionEvent, None]:
-        return sent_names(body).told_of(self._parts.turns.complete(turn))
 
     def _started(
         self,
