@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from .errors import RequestError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _FIELD_NAME = re.compile(rb'"([A-Za-z0-9_]{1,64})"\s*:')
+_SHOWN = 200  # characters of a name
 _HALF = re.compile("[\ud800-\udfff]")
 
 
@@ -47,21 +49,38 @@ class _Constant(str):
     __slots__ = ()
 
 
+class _Place(NamedTuple):
+    """A name or an index within another place. Written down as a path only where it is told: names may be long, and
+    there may be many items in them."""
+
+    within: _Place | None
+    step: str | int
+
+
+def _path(place: _Place | None) -> str:
+    steps: list[str] = []
+    while place is not None:
+        steps.append(f"[{place.step}]" if isinstance(place.step, int) else place.step[:_SHOWN])
+        place = place.within
+    return functools.reduce(join, reversed(steps), "")
+
+
 def _faults(value: Any, what: str) -> Iterator[RequestError]:
     """What the standard library reads and JSON has no word for, with its field."""
-    stack: list[tuple[str, Any]] = [("", value)]
+    stack: list[tuple[_Place | None, Any]] = [(None, value)]
     while stack:
-        path, inner = stack.pop()
+        place, inner = stack.pop()
         if isinstance(inner, _Constant):
+            path = _path(place)
             yield RequestError(f"{path or what} is {inner}", field=path or None, remedy="send a finite number")
         elif isinstance(inner, str) and _HALF.search(inner):
-            yield _half_of_a_pair(path, what)
+            yield _half_of_a_pair(_path(place), what)
         elif isinstance(inner, dict):
             if any(_HALF.search(key) for key in inner):
-                yield _half_of_a_pair(path, what)
-            stack.extend((join(path, key), item) for key, item in inner.items())
+                yield _half_of_a_pair(_path(place), what)
+            stack.extend((_Place(place, key), item) for key, item in inner.items())
         elif isinstance(inner, list):
-            stack.extend((f"{path}[{index}]", item) for index, item in enumerate(inner))
+            stack.extend((_Place(place, index), item) for index, item in enumerate(inner))
 
 
 def _half_of_a_pair(path: str, what: str) -> RequestError:
