@@ -21,6 +21,7 @@ from sessile.server.config import ServerConfig
 from sessile.server.front import serve_http
 from sessile.server.identity.auth_config import TlsConfig
 from sessile.server.identity.certificates import Certificates
+from sessile.server.tasks import end
 from sessile.server.web.http_config import HttpConfig
 from sessile.server.web.http_listener import HttpListener
 
@@ -129,7 +130,8 @@ def test_those_that_say_nothing_lose_their_places(stage: Any, run: Run, said: by
             silent = [await Client.connected(port) for _ in range(2)]
             for client in silent:
                 client.send(said)
-            await settled(door, open_=2)
+            for client in silent:
+                await client.rest()  # until it is cut off
             await settled(door, open_=0)
             client = await Client.connected(port)
             client.send(GET)
@@ -157,12 +159,12 @@ def test_those_that_say_little_lose_their_places(stage: Any, run: Run) -> None:
                 asyncio.ensure_future(drip(client, start, piece))
                 for client, start, piece in zip(clients, (GET[:-2], post), (b"x: y\r\n", b"x"), strict=True)
             ]
-            await settled(door, open_=2)
-            await settled(door, open_=0)
-            for task in drips:
-                task.cancel()
             for client in clients:
                 assert (await client.answer())[0] == 408
+            for task in drips:
+                await end(task)
+            await settled(door, open_=0)
+            for client in clients:
                 client.close()
 
     run(test())
@@ -175,12 +177,18 @@ def test_over_tls_handshakes_have_places_too(stage: Any, run: Run, tmp_path: Pat
     context = ssl.create_default_context(cadata=authority.root.decode())
 
     async def test() -> None:
-        async with listening(stage, certificates=certificates, send_timeout_s=0.5) as (door, port):
+        async with listening(stage, certificates=certificates, send_timeout_s=60) as (door, port):
             silent = [await Client.connected(port) for _ in range(2)]
             await settled(door, open_=2)
             with pytest.raises((OSError, ssl.SSLError)):
                 await Client.connected(port, context)
             assert door.counts().refused == 1
+            for gone in silent:
+                gone.close()
+        async with listening(stage, certificates=certificates, send_timeout_s=0.5) as (door, port):
+            silent = [await Client.connected(port) for _ in range(2)]
+            for gone in silent:
+                await gone.rest()
             await settled(door, open_=0)
             strange = await Client.connected(port)
             strange.send(GET)  # no TLS: its place is free at once
