@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sessile.server.engine.messages import FinishReason, TokenLogprobs, TokensBySource, TurnUsage
 from sessile.server.web.answers import TextCompletion
 from sessile.server.web.writers import CompletionWriter, TurnHead
-from sessile.sessions.manager.requests import StopCause, TextDelta, TurnFinished
+from sessile.sessions.manager.turn_events import StopCause, TextDelta, TurnFinished
 
 TOKENIZER = byte_tokenizer()
 LOGPROBS = TokenLogprobs(-1.0, (), ())
