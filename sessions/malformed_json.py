@@ -13,6 +13,7 @@ from .errors import RequestError
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _FIELD_NAME = re.compile(rb'"([A-Za-z0-9_]{1,64})"\s*:')
 _SHOWN = 200  # characters of a name
+_PLAIN = (int, float, type(None))  # there is nothing in these
 _HALF = re.compile("[\ud800-\udfff]")
 
 
@@ -78,9 +79,11 @@ def _faults(value: Any, what: str) -> Iterator[RequestError]:
         elif isinstance(inner, dict):
             if any(_HALF.search(key) for key in inner):
                 yield _half_of_a_pair(_path(place), what)
-            stack.extend((_Place(place, key), item) for key, item in inner.items())
+            stack.extend((_Place(place, key), item) for key, item in inner.items() if not isinstance(item, _PLAIN))
         elif isinstance(inner, list):
-            stack.extend((_Place(place, index), item) for index, item in enumerate(inner))
+            stack.extend(
+                (_Place(place, index), item) for index, item in enumerate(inner) if not isinstance(item, _PLAIN)
+            )
 
 
 def _half_of_a_pair(path: str, what: str) -> RequestError:

@@ -194,9 +194,10 @@ class CompletionBody(_SharedFields, frozen=True, forbid_unknown_fields=True, kw_
     add_special_tokens: On = UNSET
 
 
-def fields_without_effect(body: msgspec.Struct) -> tuple[str, ...]:
-    """The fields that were sent and that have no effect here."""
-    return tuple(name for name in _annotated(type(body), "effect") if getattr(body, name) is not UNSET)
+def fields_without_effect(*sent: msgspec.Struct) -> tuple[str, ...]:
+    """The fields that were sent in any of these, which are of one kind, and that have no effect here."""
+    names = _annotated(type(sent[0]), "effect") if sent else ()
+    return tuple(name for name in names if any(getattr(one, name) is not UNSET for one in sent))
 
 
 def metadata_without_effect(metadata: Mapping[str, Any] | None) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import msgspec
 from msgspec import UNSET
 
@@ -74,9 +76,9 @@ def ignored_fields(body: ChatBody | CompletionBody) -> tuple[str, ...]:
         ignored += [f"stream_options.{name}" for name in fields_without_effect(body.stream_options)]
     if isinstance(body, ChatBody):
         ignored += ["tools[].function.strict" for tool in body.tools or () if "strict" in tool["function"]]
-        for message in body.messages:
-            parts = message.content if isinstance(message.content, list) else ()
-            ignored += [f"messages[].content[].{name}" for part in parts for name in fields_without_effect(part)]
+        contents = [message.content for message in body.messages if isinstance(message.content, list)]
+        parts = itertools.chain.from_iterable(contents)
+        ignored += [f"messages[].content[].{name}" for name in fields_without_effect(*parts)]
     return tuple(ignored)
 
 

@@ -17,6 +17,7 @@ _SAID = re.compile(r"^(?P<message>.*?)(?: - at (?P<key>`key` in )?`\$\.?(?P<path
 _STEP = re.compile(r"(?P<item>\[(?:\d+|\.\.\.)\])|\.?(?P<name>[^.\[]+)")
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(?P<field>[^`]*)`")
 _MISSING_FIELD = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
+_SHOWN = 200  # characters of what a client sent
 _NONE_OF = re.compile(r"Invalid (?:enum )?value ")
 
 
@@ -29,13 +30,15 @@ def wrong_value(kind: Any, said: str, within: str = "") -> RequestError:
     message, path = (match["message"], match["path"] or "") if match else (said, "")
     place = join(within, path)
     if found := _UNKNOWN_FIELD.search(message):
-        field = join(place, found["field"])
+        name = found["field"][:_SHOWN]
+        field = join(place, name)
         known = [inner.encode_name for struct in _structs_at(kind, path) for inner in struct.fields]
-        return RequestError(f"unknown field {field}", field=field, remedy=suggest(found["field"], known))
+        return RequestError(f"unknown field {field}", field=field, remedy=suggest(name, known))
     if found := _MISSING_FIELD.search(message):
         field = join(place, found["field"])
         return RequestError(f"missing field {field}", field=field)
     remedy = _one_of(_values_at(kind, path)) if _NONE_OF.match(message) else None
+    message = message if len(message) <= _SHOWN else message[:_SHOWN] + "…"
     where = f"{place}: " if place else "the body: "
     if match and match["key"]:
         where += "a name in it: "

@@ -94,8 +94,7 @@ def ignored_fields(body: MessagesBody | CountTokensBody) -> tuple[str, ...]:
     for name, part in (("thinking", body.thinking), ("output_config", body.output_config)):
         if part is not None:
             ignored += [f"{name}.{field}" for field in fields_without_effect(part)]
-    for tool in body.tools or ():
-        ignored += [f"tools[].{field}" for field in fields_without_effect(tool)]
+    ignored += [f"tools[].{field}" for field in fields_without_effect(*(body.tools or ()))]
     return tuple(ignored)
 
 

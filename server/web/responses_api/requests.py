@@ -89,11 +89,11 @@ def ignored_fields(body: ResponsesBody) -> tuple[str, ...]:
         ("text", body.text),
         ("reasoning", body.reasoning),
         ("stream_options", body.stream_options),
-        *(("tools[]", tool) for tool in body.tools or ()),
     )
     for name, part in parts:
         if part is not None:
             ignored += [f"{name}.{field}" for field in fields_without_effect(part)]
+    ignored += [f"tools[].{field}" for field in fields_without_effect(*(body.tools or ()))]
     return tuple(ignored)
 
 
