@@ -24,10 +24,13 @@ Each says what is wrong in one sentence, names the field where there is one, and
 
 from __future__ import annotations
 
+MAX_MESSAGE_BYTES = 2000
+
 
 class SessileError(Exception):
     """Base of all errors that a user may see.
 
+    ``message`` has ``MAX_MESSAGE_BYTES`` at most: what a client sent may stand in it, and trailers of gRPC have 8 KiB.
     ``field`` is the path of the offending input (``"sampling.temperature"``), ``remedy`` what to do instead and
     ``retry_after_s`` after how many seconds the same request may succeed (None: never, as it stands).
     """
@@ -35,14 +38,19 @@ class SessileError(Exception):
     def __init__(
         self, message: str, *, field: str | None = None, remedy: str | None = None, retry_after_s: float | None = None
     ) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = _cut(message)
+        super().__init__(self.message)
         self.field = field
         self.remedy = remedy
         self.retry_after_s = retry_after_s
 
     def __str__(self) -> str:
         return self.message if self.remedy is None else f"{self.message} ({self.remedy})"
+
+
+def _cut(message: str) -> str:
+    sent = message.encode(errors="replace")
+    return message if len(sent) <= MAX_MESSAGE_BYTES else sent[:MAX_MESSAGE_BYTES].decode(errors="ignore") + " …"
 
 
 class ConfigError(SessileError):

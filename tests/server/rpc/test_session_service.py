@@ -62,6 +62,14 @@ def says(text: str) -> pb.TurnInput:
     return pb.TurnInput(messages=pb.MessageList(messages=[pb.Message(role=pb.ROLE_USER, content=text)]))
 
 
+async def test_an_error_fits_the_trailers_whatever_was_sent(stub: Any) -> None:
+    """Clients take 8 KiB of them, and would else see RESOURCE_EXHAUSTED, of their own, in the error's place."""
+    code, message, details = await failure(stub.Open(pb.OpenRequest(model="m" * 20_000)))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert message.startswith("the model 'mmm")
+    assert details["ErrorInfo"].metadata["field"] == "model"
+
+
 @pytest.mark.parametrize(
     ("fields", "field"),
     [

@@ -200,6 +200,12 @@ async def test_what_was_sent_is_not_sent_back_as_a_whole(client: httpx.AsyncClie
     assert len(response.content) < 2000
 
 
+async def test_biases_are_not_sent_back_as_a_whole(client, chat_body):
+    response = await client.post(CHAT, json=chat_body | {"logit_bias": {str(token): 1000 for token in range(10_000)}})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "logit_bias")
+    assert len(response.content) < 5000
+
+
 async def test_a_body_that_is_too_long(client, stage):
     for headers in ({}, {"transfer-encoding": "chunked"}):
 
