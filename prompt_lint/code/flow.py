@@ -10,7 +10,7 @@ from .loops import loop_marks, touched_containers
 from .reach import Reach
 from .sinks import Sink
 from .truncation import condition_of, drops_oldest, holds_messages
-from .values import EMPTY, VOLATILE_KINDS, Kind, Mark, Param, Value, either, one_of, strung
+from .values import EMPTY, VOLATILE_KINDS, Kind, Mark, Param, Value, either, joined_names, strung
 from .verdicts import CodeHit
 
 _COMPLETION = frozenset({Kind.COMPLETION})
@@ -131,7 +131,7 @@ class Flow:
             frame.names = dict(before)
             self._statements(other)
             ends.append(frame.names)
-        frame.names = {name: one_of([end[name] for end in ends if name in end]) for end in ends for name in end}
+        frame.names = joined_names(ends)
 
     def _branch(self, node: ir.Block) -> None:
         """A body that runs under a condition."""

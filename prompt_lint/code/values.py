@@ -164,6 +164,15 @@ def one_of(values: list[Value]) -> Value:
     )
 
 
+def joined_names(ends: list[dict[str, Value]]) -> dict[str, Value]:
+    """What names hold behind branches at whose ends they held these values."""
+    names = dict(ends[0])
+    apart = {name for end in ends[1:] for name, value in end.items() if names.get(name) is not value}
+    for name in apart:
+        names[name] = one_of([end[name] for end in ends if name in end])
+    return names
+
+
 def _each_origin_once(pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
     """Of what came from one place by several ways, what became text first."""
     first: dict[tuple[Kind, int], Mark] = {}
