@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
 import importlib.metadata
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from .errors import TargetError
+from .load.collector import collector_off
 from .load.overhead import Overhead, measure_overhead
 from .load.runner import Ended, LoadRunner, Outcome
 from .load.shape import LoadShape
@@ -79,7 +78,7 @@ async def measure(
     busy = BusyMeter()
     server = None if target.pid is None else ProcessMeter(target.pid)
     lag = LagMeter()
-    with _no_collector(), TurnsFile(folder / TURNS_FILE) as turns:
+    with collector_off(), TurnsFile(folder / TURNS_FILE) as turns:
 
         def keep(record: TurnRecord) -> None:
             turns.keep(record)
@@ -171,19 +170,6 @@ def _workload_facts(workload: Workload, changes: Adjustments) -> WorkloadFacts:
         adjustments=changes,
         notes=workload.notes,
     )
-
-
-@contextlib.contextmanager
-def _no_collector() -> Iterator[None]:
-    """Python's collector of cycles stops the harness for milliseconds at a time; it waits until the run is over."""
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-        gc.unfreeze()
 
 
 def _version() -> str:

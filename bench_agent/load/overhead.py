@@ -16,6 +16,7 @@ from ..driver.session_grpc import SessionDriver
 from ..errors import TargetError
 from ..workload.distributions import Distribution, Shape, fixed
 from ..workload.synthetic import AgentShape, synthetic_workload
+from .collector import collector_off
 from .runner import LoadRunner
 from .shape import LoadShape
 
@@ -26,8 +27,8 @@ class Overhead(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds by which the harness's stamps were late on one ``wire``, "http" or "grpc".
 
     ``ttft``: from the turn's start until the server had the request, and from the first piece's sending to its stamp;
-    ``piece``: from a piece's sending to its stamp. Both hold the loopback connection too, by gRPC also what gRPC and
-    the null server do on its side. A session's first turn, which opens its connection, is not counted.
+    ``piece``: from a piece's sending to its stamp. Both hold the loopback connection too, by gRPC also the SDK's own
+    work. A session's first turn, which opens its connection, is not counted.
     """
 
     wire: str
@@ -78,7 +79,8 @@ async def _measure(driver: Driver, sessions: int, seconds: float, seed: int) -> 
     listener = _Listener(driver)
     try:
         load = LoadShape(concurrency=sessions, duration_s=seconds + 1.0, ramp_s=1.0, seed=seed)
-        outcome = await LoadRunner(workload, listener, load).run()
+        with collector_off():
+            outcome = await LoadRunner(workload, listener, load).run()
     finally:
         await listener.close()
     if not listener.first_late:

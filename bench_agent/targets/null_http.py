@@ -26,6 +26,7 @@ class NullHttpServer:
         self._body = msgspec.json.Decoder(_Body)
         self._server: asyncio.Server | None = None
         self._sockets = StampedSockets()
+        self._writers: set[asyncio.StreamWriter] = set()
 
     async def start(self) -> int:
         """Listen; returns the port."""
@@ -34,13 +35,18 @@ class NullHttpServer:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
-        """Listen no more. What runs ends with the loop."""
+        """Listen no more, and break off what runs."""
         if self._server is not None:
             self._server.close()
+        writers = list(self._writers)
+        for writer in writers:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         socket = self._sockets.under(writer.transport)
         assert socket is not None
+        self._writers.add(writer)
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -53,6 +59,7 @@ class NullHttpServer:
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):  # cancelled: the program ends
             return
         finally:
+            self._writers.discard(writer)
             writer.close()
 
     async def _answer(self, writer: asyncio.StreamWriter, received: float, tokens: int) -> None:

@@ -15,9 +15,7 @@ from .null_sessions import NullSessionServer
 
 
 async def _main(wire: str, pace: Pace) -> None:
-    server: NullHttpServer | NullSessionServer = NullHttpServer(pace)
-    if wire == "grpc":
-        server = NullSessionServer(pace)  # type: ignore[abstract]  # it refuses all other calls
+    server = NullSessionServer(pace) if wire == "grpc" else NullHttpServer(pace)
     print(await server.start(), flush=True)  # noqa: T201 - its parent reads it
     await asyncio.to_thread(sys.stdin.read)
     await server.stop()
