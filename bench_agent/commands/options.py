@@ -14,6 +14,7 @@ from ..metrics.cost import Price, parse_price
 from ..metrics.slo import parse_slo
 from ..metrics.summary import Judgement
 from ..report.terminal import terminal
+from ..report.wording import WIRES
 from ..targets.launchers import LAUNCHERS
 from ..targets.target import TargetSpec
 from ..traces.formats import FORMATS, read_workload
@@ -36,7 +37,7 @@ def add_target_flags(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--serve-python", metavar="PATH", help="the interpreter of the server's own environment")
     group.add_argument("--start-timeout", type=positive, metavar="S", help="of a started server (600; vllm 1800)")
-    group.add_argument("--wire", choices=("http", "grpc"), default="http", help="how a started sessile is spoken to")
+    group.add_argument("--wire", choices=tuple(WIRES), default="http", help="how a started sessile is spoken to")
     group.add_argument("--model", metavar="NAME", help="the model to ask for, or to serve")
     group.add_argument("--dialect", metavar="NAME", help="sessile, vllm, llama-server, llama-cpp-python, openai")
     group.add_argument("--server-name", metavar="NAME", help="for the record, where the server does not say")

@@ -30,6 +30,7 @@ from ..report.progress import LiveProgress
 from ..report.record import RunRecord
 from ..report.standard import StandardReport, write_standard_report
 from ..report.terminal import terminal
+from ..report.wording import WIRES
 from ..targets.launchers import ServeRequest, launcher_named
 from ..targets.server_process import ServerProcess
 from ..targets.target import TargetSpec, reach
@@ -122,7 +123,7 @@ class _ReportRun:
     async def run(self) -> None:
         """All steps. The server runs for the first ones only, so that it does not disturb the peer."""
         with Signals() as signals:
-            for wire in ("http", "grpc"):
+            for wire in WIRES:
                 await self._step(f"the harness by {wire}", lambda wire=wire: self._own_overhead(wire))  # type: ignore[misc]
             request = self._request(self.given.serve_flags, self.given.model, None)
             launcher = launcher_named("sessile")

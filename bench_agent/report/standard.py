@@ -14,9 +14,8 @@ from .knee import throughput
 from .page import facts_of
 from .record import RunRecord
 from .table import markdown_table
-from .wording import milliseconds, rate, share
+from .wording import WIRES, milliseconds, rate, share
 
-_WIRES = {"http": "HTTP", "grpc": "gRPC"}
 _HEAD = """# Measured
 
 Made by `make bench` ({date}); by hand nothing is changed here. How to read and repeat it:
@@ -97,7 +96,7 @@ def _agreement(found: Agreement) -> str:
 
 def _overhead(found: Overhead) -> str:
     return (
-        f"By {_WIRES[found.wire]}, against a server of known times, {found.sessions} sessions at a time, "
+        f"By {WIRES[found.wire]}, against a server of known times, {found.sessions} sessions at a time, "
         f"{found.pieces_per_s:,.0f} pieces a second: the first piece late by {found.ttft_p50_s * 1000:.2f} ms (p50) "
         f"and {found.ttft_p99_s * 1000:.2f} ms (p99), the request's way included; "
         f"any piece by {found.piece_p50_s * 1000:.2f} ms and {found.piece_p99_s * 1000:.2f} ms.\n"

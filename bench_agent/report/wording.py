@@ -1,8 +1,10 @@
-"""Numbers as people read them."""
+"""Numbers and names as people read them."""
 
 from __future__ import annotations
 
 from ..metrics.percentile import Estimate
+
+WIRES = {"http": "HTTP", "grpc": "gRPC"}  # the drivers' names of protocols, and people's
 
 
 def milliseconds(found: Estimate | None) -> str:

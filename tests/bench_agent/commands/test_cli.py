@@ -358,6 +358,15 @@ def test_overhead(wire: str, name: str, capsys: pytest.CaptureFixture[str]) -> N
     assert f"2 sessions of a null server by {name}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("flag", "value", "said"),
+    [("--sessions", "0", "a whole number of 1 or more"), ("--seconds", "nan", "a number above 0")],
+)
+def test_overheads_flags_are_checked(flag: str, value: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["overhead", flag, value]) == 1
+    assert f"{flag}: {value!r} is not {said}" in capsys.readouterr().err
+
+
 def test_a_servers_flag_is_swept_by_starting_it_with_each_value() -> None:
     spec = TargetSpec(serve="sessile", serve_flags=("--dtype", "float32"))
     workload = synthetic_workload("w", preset("agent-load"), sessions=1, seed=0)
