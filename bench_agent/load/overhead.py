@@ -14,6 +14,7 @@ from ..driver.observation import Observation
 from ..driver.openai_http import OpenAiDriver
 from ..driver.session_grpc import SessionDriver
 from ..errors import TargetError
+from ..targets.null_pace import told_stamps
 from ..workload.distributions import Distribution, Shape, fixed
 from ..workload.synthetic import AgentShape, synthetic_workload
 from .collector import collector_off
@@ -118,11 +119,10 @@ class _Listener:
     def heard(self, seen: Observation) -> None:
         if not seen.pieces:
             return
-        received, first_sent = (float(stamp) for stamp in seen.pieces[0].split(","))
-        first_late = seen.arrivals[0][0] - first_sent
-        self.first_late.append(received - seen.started + first_late)
-        self.late.append(first_late)
-        self.late += [at - float(sent) for (at, _), sent in zip(seen.arrivals[1:], seen.pieces[1:], strict=True)]
+        received, sent = told_stamps(seen.pieces)
+        late = [at - stamp for (at, _), stamp in zip(seen.arrivals, sent, strict=True)]
+        self.first_late.append(received - seen.started + late[0])
+        self.late += late
 
 
 class _ListenedConversation:

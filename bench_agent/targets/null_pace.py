@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 
@@ -27,3 +27,9 @@ class Pace:
             stamp = repr(time.perf_counter())
             yield stamp if number else f"{received!r},{stamp}"
             due += self.tpot_s
+
+
+def told_stamps(pieces: Sequence[str]) -> tuple[float, list[float]]:
+    """What the pieces of an answer say: when its request was received, and when each of them was sent."""
+    received, first = (float(stamp) for stamp in pieces[0].split(","))
+    return received, [first, *(float(stamp) for stamp in pieces[1:])]

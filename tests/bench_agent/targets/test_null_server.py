@@ -14,7 +14,7 @@ from sessile.bench_agent.driver.observation import Observation
 from sessile.bench_agent.driver.openai_http import OpenAiDriver
 from sessile.bench_agent.driver.session_grpc import SessionDriver
 from sessile.bench_agent.targets.null_http import NullHttpServer
-from sessile.bench_agent.targets.null_pace import Pace
+from sessile.bench_agent.targets.null_pace import Pace, told_stamps
 from sessile.bench_agent.targets.null_sessions import NullSessionServer
 from sessile.server.proto import session_pb2 as pb
 from sessile.server.proto.session_pb2_grpc import SessionServiceStub
@@ -43,8 +43,7 @@ async def test_pieces_say_when_they_were_sent_and_keep_the_pace(driver: Driver) 
         continues = index - 1 if index else None
         ask = Ask(index=index, continues=continues, text="hi", sampling=Sampling(max_tokens=6))
         await conversation.turn(ask, seen)
-        received, first = (float(stamp) for stamp in seen.pieces[0].split(","))
-        sent = [first, *(float(stamp) for stamp in seen.pieces[1:])]
+        received, sent = told_stamps(seen.pieces)
         assert seen.started < received and len(sent) == 6
         assert all(at >= received + PACE.ttft_s + i * PACE.tpot_s for i, at in enumerate(sent))
         assert all(at > stamp - 0.001 for (at, _), stamp in zip(seen.arrivals, sent, strict=True))
