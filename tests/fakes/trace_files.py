@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from sessile.bench_agent.traces.formats import read_workload
+from sessile.bench_agent.traces.formats import format_named, read_workload
 from sessile.bench_agent.traces.source import BadLines
 from sessile.bench_agent.workload.plan import MessagesPrompt, Turn, Workload
 
@@ -21,6 +21,19 @@ def lines(path: Path, rows: Iterable[object]) -> Path:
 def workload(path: Path, *, skip: bool = False, form: str | None = None) -> Workload:
     """What is read; the format is recognised unless it is named."""
     return read_workload(path, BadLines(skip=skip), form)
+
+
+def written(found: Workload, form: str, path: Path) -> Path:
+    """A file of a workload, in a form that can be written."""
+    write = format_named(form).write
+    assert write is not None
+    write(found, path)
+    return path
+
+
+def through(found: Workload, form: str, path: Path) -> Workload:
+    """What is left of a workload that is written in a form and read as that again."""
+    return workload(written(found, form, path), form=form)
 
 
 def asked(turn: Turn) -> list[tuple[str, str]]:

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trace_files import lines, workload
+from trace_files import lines, through, workload
 
 from sessile.bench_agent.errors import TraceError
-from sessile.bench_agent.traces.formats import format_named
 from sessile.bench_agent.workload.plan import BlocksPrompt, SessionPlan, Workload
 from sessile.bench_agent.workload.text import BlockTexts
 
@@ -19,13 +18,6 @@ def prompts(session: SessionPlan) -> list[BlocksPrompt]:
     found = [turn.prompt for turn in session.turns]
     assert all(isinstance(prompt, BlocksPrompt) for prompt in found)
     return found  # type: ignore[return-value]
-
-
-def through(found: Workload, form: str, path: Path) -> Workload:
-    write = format_named(form).write
-    assert write is not None
-    write(found, path)
-    return workload(path, form=form)
 
 
 def texts(found: Workload) -> list[str]:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trace_files import through, workload, written
 
 from sessile.bench_agent.cli import main
-from sessile.bench_agent.traces.formats import FORMATS, TraceFormat, read_workload
+from sessile.bench_agent.traces.formats import FORMATS, TraceFormat
 from sessile.bench_agent.traces.losses import Trait, has, losses
-from sessile.bench_agent.traces.source import BadLines
 from sessile.bench_agent.workload.plan import (
     BlocksPrompt,
     Message,
@@ -59,7 +59,7 @@ def _rich() -> Workload:
 def _workloads() -> dict[str, Callable[[], Workload]]:
     found: dict[str, Callable[[], Workload]] = {"rich": _rich}
     for path in sorted(SAMPLES.iterdir()):
-        found[path.name] = partial(read_workload, path, BadLines())
+        found[path.name] = partial(workload, path)
     for name in ("agent-load", "agent-forks"):
         found[name] = partial(synthetic_workload, "w", preset(name), sessions=3, seed=2)
     return found
@@ -68,39 +68,36 @@ def _workloads() -> dict[str, Callable[[], Workload]]:
 WORKLOADS = _workloads()
 
 
-def _overlaps(workload: Workload) -> int:
-    return has(workload, Trait.OVERLAPS) + has(workload, Trait.SUB_OVERLAPS)
+def _overlaps(found: Workload) -> int:
+    return has(found, Trait.OVERLAPS) + has(found, Trait.SUB_OVERLAPS)
 
 
-def details(workload: Workload, trait: Trait) -> object:
+def details(found: Workload, trait: Trait) -> object:
     """What of a trait has to be the same afterwards."""
-    turns = [turn for session in workload.sessions for turn in session.turns]
+    turns = [turn for session in found.sessions for turn in session.turns]
     match trait:
         case Trait.GAPS:
             return sorted(turn.gap_s for turn in turns if turn.gap_s)
         case Trait.AGENTS:
             return sorted(turn.agent for turn in turns)
         case Trait.ARRIVALS:
-            first = min(session.arrival_s for session in workload.sessions)
-            return sorted(session.arrival_s - first for session in workload.sessions)
+            first = min(session.arrival_s for session in found.sessions)
+            return sorted(session.arrival_s - first for session in found.sessions)
         case Trait.LENGTHS:
             return sorted(turn.output_tokens or 0 for turn in turns)
         case Trait.BLOCKS:
             return sorted(turn.prompt.num_tokens for turn in turns if isinstance(turn.prompt, BlocksPrompt))
         case Trait.TOOLS:
-            return [session.tools for session in workload.sessions if session.tools]
+            return [session.tools for session in found.sessions if session.tools]
         case _:
-            return has(workload, trait)
+            return has(found, trait)
 
 
 @pytest.mark.parametrize("known", WRITTEN, ids=lambda known: known.name)
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_what_is_kept_is_the_same_and_what_is_lost_is_told(known: TraceFormat, name: str, tmp_path: Path) -> None:
     before = WORKLOADS[name]()
-    path = tmp_path / "w.jsonl"
-    assert known.write is not None
-    known.write(before, path)
-    after = read_workload(path, BadLines())
+    after = workload(written(before, known.name, tmp_path / "w.jsonl"))
     assert after.format == known.name  # recognised as what it was written as
     told = losses(before, known.keeps)
     for trait in set(Trait) - known.keeps - {Trait.FORKS}:
@@ -122,9 +119,7 @@ def test_what_is_kept_is_the_same_and_what_is_lost_is_told(known: TraceFormat, n
 @pytest.mark.parametrize("name", ["text.jsonl", "hash.jsonl", "weka.json"])
 def test_whole_prompts_are_kept_where_they_are_said_to_be(known: TraceFormat, name: str, tmp_path: Path) -> None:
     before = WORKLOADS[name]()
-    assert known.write is not None
-    known.write(before, tmp_path / "w.jsonl")
-    after = read_workload(tmp_path / "w.jsonl", BadLines())
+    after = workload(written(before, known.name, tmp_path / "w.jsonl"))
     for trait in known.keeps & {Trait.PLAIN, Trait.BLOCKS, Trait.GAPS}:
         if has(before, trait) and not (trait is Trait.GAPS and _overlaps(before)):
             assert details(after, trait) == details(before, trait)
@@ -132,22 +127,15 @@ def test_whole_prompts_are_kept_where_they_are_said_to_be(known: TraceFormat, na
 
 @pytest.mark.parametrize("name", ["text", "hash", "weka", "otel", "aiperf"])
 def test_these_keep_every_turn_of_every_session(name: str, tmp_path: Path) -> None:
-    known = next(one for one in FORMATS if one.name == name)
     for make in WORKLOADS.values():
         before = make()
-        assert known.write is not None
-        known.write(before, tmp_path / "w.json")
-        after = read_workload(tmp_path / "w.json", BadLines(), name)
+        after = through(before, name, tmp_path / "w.json")
         assert sorted(len(s.turns) for s in after.sessions) == sorted(len(s.turns) for s in before.sessions)
 
 
 def test_otel_keeps_the_conversation_itself(tmp_path: Path) -> None:
-    path = tmp_path / "w.json"
     before = _rich().sessions
-    known = next(one for one in FORMATS if one.name == "otel")
-    assert known.write is not None
-    known.write(_rich(), path)
-    after = read_workload(path, BadLines()).sessions
+    after = workload(written(_rich(), "otel", tmp_path / "w.json")).sessions
     for old, new in zip(before, after, strict=True):
         assert [turn.prompt for turn in new.turns] == [turn.prompt for turn in old.turns]
         assert [turn.recorded for turn in new.turns] == [turn.recorded for turn in old.turns]
@@ -183,11 +171,9 @@ def test_agents_that_wait_for_each_other_do_so_in_wekas_form_too(
         )
     )
     plan = Workload(name="w", format="native", sessions=(SessionPlan(session_id="s", turns=turns),))
-    native = next(known for known in FORMATS if known.name == "native")
-    assert native.write is not None
-    native.write(plan, tmp_path / "in.jsonl")
-    assert main(["convert", str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"), "--to", "weka"]) == 0
-    (session,) = read_workload(tmp_path / "out.jsonl", BadLines()).sessions
+    source = written(plan, "native", tmp_path / "in.jsonl")
+    assert main(["convert", str(source), str(tmp_path / "out.jsonl"), "--to", "weka"]) == 0
+    (session,) = workload(tmp_path / "out.jsonl").sessions
     assert [turn.agent for turn in session.turns] == ["main", "sub-coder", "main", "sub-writer", "sub-idler", "main"]
     assert [turn.after for turn in session.turns] == [(), (0,), (0, 1), (2,), (2,), (2, 3)]
     assert "lost: 1 turns of sub-agents, by name" in capsys.readouterr().out
@@ -197,9 +183,7 @@ def test_aiperf_has_the_system_prompt_of_one_turn_and_of_whole_prompts(tmp_path:
     asked = MessagesPrompt((Message("system", "Rules."), Message("user", "Go.")))
     one = SessionPlan(session_id="one", turns=(Turn(prompt=asked),))
     two = SessionPlan(session_id="two", turns=(Turn(prompt=asked), Turn(prompt=asked, after=(0,))))
-    known = next(known for known in FORMATS if known.name == "aiperf")
-    assert known.write is not None
-    known.write(Workload(name="w", format="native", sessions=(one, two)), tmp_path / "w.jsonl")
-    first, second = read_workload(tmp_path / "w.jsonl", BadLines()).sessions
+    plan = Workload(name="w", format="native", sessions=(one, two))
+    first, second = workload(written(plan, "aiperf", tmp_path / "w.jsonl")).sessions
     assert first.turns == one.turns
     assert [turn.prompt for turn in second.turns] == [MessagesPrompt((Message("user", "Rules.\nGo."),))] * 2

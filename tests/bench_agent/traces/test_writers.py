@@ -5,22 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from trace_files import through
 
-from sessile.bench_agent.traces.formats import FORMATS, format_named, read_workload
+from sessile.bench_agent.traces.formats import FORMATS, read_workload
 from sessile.bench_agent.traces.source import BadLines
-from sessile.bench_agent.workload.plan import Workload
 from sessile.bench_agent.workload.presets import preset
 from sessile.bench_agent.workload.synthetic import synthetic_workload
 
 SAMPLES = Path(__file__).parent / "samples"
 WRITTEN = [known.name for known in FORMATS if known.write is not None]
-
-
-def through(workload: Workload, name: str, path: Path) -> Workload:
-    write = format_named(name).write
-    assert write is not None
-    write(workload, path)
-    return read_workload(path, BadLines(), name)
 
 
 @pytest.mark.parametrize("name", WRITTEN)
