@@ -16,7 +16,7 @@ def made_folder(path: Path) -> Path:
         with tempfile.TemporaryFile(dir=path):
             return path
     except OSError as error:
-        raise _cannot_write(path, error) from None
+        raise cannot_write(path, error) from None
 
 
 def write_whole(path: Path, content: bytes) -> Path:
@@ -29,7 +29,7 @@ def write_whole(path: Path, content: bytes) -> Path:
         finally:
             beside.unlink(missing_ok=True)
     except OSError as error:
-        raise _cannot_write(path, error) from None
+        raise cannot_write(path, error) from None
     return path
 
 
@@ -39,7 +39,8 @@ def file_name(label: str) -> str:
     return name.lstrip(".")[:120] or "result"
 
 
-def _cannot_write(path: Path, error: OSError) -> BenchError:
+def cannot_write(path: Path, error: OSError) -> BenchError:
+    """The error that says so, and what to do."""
     return BenchError(
         f"{path} cannot be written: {error.strerror or error}", field="out", remedy="pass another folder as --out"
     )

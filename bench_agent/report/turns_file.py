@@ -8,8 +8,8 @@ from types import TracebackType
 
 import msgspec
 
-from ..errors import BenchError
 from ..metrics.records import TurnRecord
+from .files import cannot_write
 
 
 class TurnsFile:
@@ -18,11 +18,10 @@ class TurnsFile:
     def __init__(self, path: Path) -> None:
         """Raises BenchError."""
         self.failed = asyncio.Event()
-        self.path = path
         try:
             self._file = path.open("wb", buffering=0)
         except OSError as error:
-            raise BenchError(f"{path} cannot be written: {error.strerror}", field="out") from None
+            raise cannot_write(path, error) from None
 
     def __enter__(self) -> TurnsFile:
         return self
