@@ -25,9 +25,13 @@ _SIZES = (BLOCK_TOKENS, 16, 32, 64, 128, 256, 1024, 2048, 8, 4, 2, 1)
 
 
 class _Request(msgspec.Struct, frozen=True):
-    """A line. ``stamp`` and ``delay`` in seconds; no ids: the trace does not say what is shared."""
+    """A line. ``block``: tokens of an id's block. ``stamp`` and ``delay`` in seconds.
+
+    No ids: the trace does not say what is shared.
+    """
 
     hash_ids: tuple[int, ...]
+    block: int
     tokens: int
     output: int | None
     stamp: float | None
@@ -42,7 +46,6 @@ def sniff(first: object) -> bool:
 def read(path: Path, bad: BadLines) -> list[SessionPlan]:
     """Sessions in the order of their first lines."""
     found: dict[str, list[_Request]] = {}
-    blocks: dict[str, int] = {}
     chats: dict[object, str] = {}
     for file in files_of(path, (".jsonl", ".json")):
         block = _block_size(row for _, row in objects(file, BadLines(skip=True)))
@@ -50,9 +53,8 @@ def read(path: Path, bad: BadLines) -> list[SessionPlan]:
             with bad.leaving_out(place):
                 request = _request(row, _BAILIAN_BLOCK if "chat_id" in row else block)
                 name = _session_of(row, f"{file.stem}-{place.line or place.entry}", chats)
-                blocks[name] = _BAILIAN_BLOCK if "chat_id" in row else block
                 found.setdefault(name, []).append(request)
-    return since_the_first(_session(name, requests, blocks[name]) for name, requests in found.items())
+    return since_the_first(_session(name, requests) for name, requests in found.items())
 
 
 def _block_size(rows: Iterable[dict[str, Any]]) -> int:
@@ -87,6 +89,7 @@ def _request(row: dict[str, Any], block: int) -> _Request:
     output = tokens_of(row, "output_length")
     return _Request(
         hash_ids=tuple(ids),
+        block=block,
         tokens=tokens,
         output=None if output is None else max(1, output),
         stamp=None if stamp is None else stamp * unit,
@@ -94,7 +97,7 @@ def _request(row: dict[str, Any], block: int) -> _Request:
     )
 
 
-def _session(name: str, requests: list[_Request], block: int) -> tuple[SessionPlan, float | None]:
+def _session(name: str, requests: list[_Request]) -> tuple[SessionPlan, float | None]:
     """A session, and when it began. Its lines are in the order of their times, where all have one."""
     if all(request.stamp is not None for request in requests):
         requests = sorted(requests, key=lambda request: request.stamp or 0.0)
@@ -105,7 +108,7 @@ def _session(name: str, requests: list[_Request], block: int) -> tuple[SessionPl
         space = "" if request.hash_ids else f"session {name}"
         turns.append(
             Turn(
-                prompt=BlocksPrompt(request.hash_ids, block, tokens, space),
+                prompt=BlocksPrompt(request.hash_ids, request.block, tokens, space),
                 after=(index - 1,) if index else (),
                 gap_s=_gap(requests[index - 1], request) if index else 0.0,
                 output_tokens=request.output,

@@ -174,3 +174,11 @@ def test_sessions_of_several_turns_stay_sessions(tmp_path: Path) -> None:
     assert [len(session.turns) for session in again.sessions] == [6, 6]
     gaps = [sorted(turn.gap_s for turn in session.turns) for session in (again.sessions[0], found.sessions[0])]
     assert gaps[0] == gaps[1]
+
+
+def test_each_line_of_a_session_in_two_files_has_the_blocks_of_its_file(tmp_path: Path) -> None:
+    for name, size, ids in (("a", 512, [0, 1]), ("b", 16, [0, 1, 2])):
+        row = {"session_id": "s", "input_length": size * len(ids), "output_length": 9, "hash_ids": ids}
+        lines(tmp_path / "t" / f"{name}.jsonl", [row])
+    (session,) = workload(tmp_path / "t").sessions
+    assert [(prompt.block_tokens, prompt.num_tokens) for prompt in prompts(session)] == [(512, 1024), (16, 48)]
