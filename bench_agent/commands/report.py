@@ -125,9 +125,7 @@ class _ReportRun:
         with Signals() as signals:
             for wire in WIRES:
                 await self._step(f"the harness by {wire}", lambda wire=wire: self._own_overhead(wire))  # type: ignore[misc]
-            request = self._request(self.given.serve_flags, self.given.model, None)
-            launcher = launcher_named("sessile")
-            server = ServerProcess(launcher.plan(request))
+            server = ServerProcess(launcher_named("sessile").plan(self._request()))
             await server.start()
             http = server.plan.ready_url.removesuffix("/ready")
             grpc = f"grpc://127.0.0.1:{server.plan.command[server.plan.command.index('--grpc-port') + 1]}"
@@ -207,12 +205,11 @@ class _ReportRun:
         return adjust(workload, changes), changes
 
     def _spec(self, address: str, server: ServerProcess) -> TargetSpec:
-        launcher = launcher_named("sessile")
-        request = self._request(self.given.serve_flags, self.given.model, None)
+        request = self._request()
         return TargetSpec(
             address=address,
             server_name="sessile",
-            server_version=launcher.version(request),
+            server_version=launcher_named("sessile").version(request),
             server_flags=request.flags,
             quantisation=self.given.quantisation,
             model_name=self.given.model or "smollm2-135m",
@@ -220,8 +217,8 @@ class _ReportRun:
             server_start_s=server.start_s,
         )
 
-    def _request(self, flags: tuple[str, ...], model: str | None, python: str | None) -> ServeRequest:
-        return ServeRequest(model, flags, "http", self.scratch, python)
+    def _request(self) -> ServeRequest:
+        return ServeRequest(self.given.model, self.given.serve_flags, "http", self.scratch)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
