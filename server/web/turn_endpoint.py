@@ -79,7 +79,7 @@ class TurnEndpoint(Generic[Body]):
             want_logprobs=turn.sampling.logprobs is not None,
         )
         headers = {"x-request-id": head.id, **told_headers(head.model, ignored_fields(body), turn)}
-        names = sent_names(body)
+        names = sent_names(body, wanted)
         turns = [names.told_of(parts.turns.complete(of_choice(turn, index))) for index in range(count)]
         return self._started(turns, head, headers, stream=bool(body.stream))
 

@@ -30,7 +30,7 @@ from .bodies import (
     first_refused_value,
     metadata_without_effect,
 )
-from .grammar_fields import wanted_grammar
+from .grammar_fields import WantedGrammar, wanted_grammar
 
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's, for /v1/completions
 MAX_CHOICES = 128
@@ -166,9 +166,8 @@ def _tool_choice(body: ChatBody) -> ToolChoice:
             return ToolChoice(mode=ToolChoiceMode(mode), parallel=parallel)
 
 
-def sent_names(body: ChatBody | CompletionBody) -> FieldNames:
-    """What the body calls the fields that errors name."""
-    wanted = wanted_grammar(body)
+def sent_names(body: ChatBody | CompletionBody, wanted: WantedGrammar | None) -> FieldNames:
+    """What the body, which wants that grammar, calls the fields that errors name."""
     sent = {} if wanted is None else {"grammar": wanted.field}
     if isinstance(body, ChatBody):
         sent |= {"logprobs": "top_logprobs", r"tool_choice\.name": "tool_choice.function.name"}
@@ -214,7 +213,7 @@ def _sampling(body: ChatBody | CompletionBody, max_tokens: int | None, logprobs:
         logit_bias=_logit_bias(body.logit_bias or {}),
         grammar=None if wanted is None else wanted.grammar,
     )
-    with sent_names(body).told():
+    with sent_names(body, wanted).told():
         params.validate()
     return params
 
