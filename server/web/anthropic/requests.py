@@ -193,9 +193,7 @@ def _tool(index: int, tool: ToolParam) -> Tool:
 def _messages(body: MessagesBody | CountTokensBody) -> Iterator[Message]:
     system = body.system
     if isinstance(system, list):
-        for index, block in enumerate(system):
-            refuse(first_refused_value(block), f"system[{index}].")
-        system = "\n".join(block.text for block in system)
+        system = "\n".join(_text(block, f"system[{index}]") for index, block in enumerate(system))
     if system:
         yield Message(role=Role.SYSTEM, content=system)
     for index, message in enumerate(body.messages):
@@ -216,9 +214,8 @@ def _user_messages(blocks: Sequence[Block], where: str) -> Iterator[Message]:
     for index, block in enumerate(blocks):
         at = f"{where}.content[{index}]"
         match block:
-            case TextBlock(text=text):
-                refuse(first_refused_value(block), f"{at}.")
-                texts.append(text)
+            case TextBlock():
+                texts.append(_text(block, at))
             case ToolResultBlock():
                 if texts:
                     yield Message(role=Role.USER, content="\n".join(texts))
@@ -238,8 +235,7 @@ def _tool_message(block: ToolResultBlock, where: str) -> Message:
         for index, part in enumerate(content):
             if not isinstance(part, TextBlock):
                 raise _unreadable(part, f"{where}.content[{index}]", "a tool's result")
-            refuse(first_refused_value(part), f"{where}.content[{index}].")
-            texts.append(part.text)
+            texts.append(_text(part, f"{where}.content[{index}]"))
         content = "\n".join(texts)
     content = content or ""
     if block.is_error:
@@ -251,9 +247,8 @@ def _assistant_message(message: InputMessage, blocks: Sequence[Block], where: st
     texts, thoughts, calls = [], [], []
     for index, block in enumerate(blocks):
         match block:
-            case TextBlock(text=text):
-                refuse(first_refused_value(block), f"{where}.content[{index}].")
-                texts.append(text)
+            case TextBlock():
+                texts.append(_text(block, f"{where}.content[{index}]"))
             case ThinkingBlock(thinking=thinking):
                 thoughts.append(thinking)
             case RedactedThinkingBlock():
@@ -270,6 +265,12 @@ def _assistant_message(message: InputMessage, blocks: Sequence[Block], where: st
         tool_calls=tuple(calls),
         reasoning="\n".join(thoughts) or None,
     )
+
+
+def _text(block: TextBlock, where: str) -> str:
+    """The text of a block. Raises RequestError for what else it says and has no neutral value."""
+    refuse(first_refused_value(block), f"{where}.")
+    return block.text
 
 
 def _unreadable(block: Block, field: str, where: str) -> RequestError:
