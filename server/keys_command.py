@@ -12,7 +12,7 @@ import msgspec
 from rich.table import Table
 
 from ..sessions.errors import ConfigError
-from .folder_flags import folder_defaults, folder_flags
+from .folder_command import FolderCommand
 from .identity.api_key import ApiKey, Scope, new_key
 from .identity.key_file import KeyFile
 from .terminal import output_console
@@ -46,25 +46,18 @@ def run_keys(given: argparse.Namespace, data_dir: Path) -> int:
 
 def keys_parser() -> argparse.ArgumentParser:
     """The command line behind ``sessile keys``."""
-    description = "Create, list and revoke API keys."
-    parser = argparse.ArgumentParser(prog="sessile keys", description=description, parents=[folder_flags()])
-    parser.set_defaults(**folder_defaults())
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-
-    def add(name: str, text: str) -> argparse.ArgumentParser:
-        return actions.add_parser(name, help=text, description=f"{text}.", parents=[folder_flags()])
-
-    create = add("create", "make a key and print it, this once")
+    command = FolderCommand("sessile keys", "Create, list and revoke API keys.")
+    create = command.add("create", "make a key and print it, this once")
     create.add_argument("--tenant", default="", help="whose key it is; sessions and KV of tenants are apart")
     create.add_argument(
         "--scopes", default=Scope.INFER.value, metavar="LIST", help=f"of {', '.join(Scope)}; default: infer"
     )
     create.add_argument("--name", default="", help="a note for the list")
-    listing = add("list", "list the keys, without their texts, which are not kept")
+    listing = command.add("list", "list the keys, without their texts, which are not kept")
     listing.add_argument("--json", dest="as_json", action="store_true", help="print JSON")
-    revoke = add("revoke", "make a key invalid; a running server knows within a second")
+    revoke = command.add("revoke", "make a key invalid; a running server knows within a second")
     revoke.add_argument("key_id", metavar="ID", help="as the list shows it")
-    return parser
+    return command.parser
 
 
 def _create(keys: KeyFile, given: argparse.Namespace, data_dir: Path) -> None:

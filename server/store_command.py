@@ -15,7 +15,7 @@ from ..sessions.copies.replace import ALL, Part
 from ..sessions.copies.restore import restore_newest
 from ..sessions.errors import StoreError
 from ..sessions.store.moves import require_ended
-from .folder_flags import folder_defaults, folder_flags
+from .folder_command import FolderCommand
 
 
 def run_store(given: argparse.Namespace, data_dir: Path) -> int:
@@ -80,20 +80,13 @@ def _restore(data_dir: Path, wanted: Sequence[Part]) -> None:
 
 def store_parser() -> argparse.ArgumentParser:
     """The command line behind ``sessile store``."""
-    description = "Look after the sessions and the batches."
-    parser = argparse.ArgumentParser(prog="sessile store", description=description, parents=[folder_flags()])
-    parser.set_defaults(**folder_defaults())
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-
-    def add(name: str, text: str) -> argparse.ArgumentParser:
-        return actions.add_parser(name, help=text, description=f"{text}.", parents=[folder_flags()])
-
-    add("check", "read all of both databases and check them; works beside a running server")
-    add("copy", "make a copy now; works beside a running server, which makes one every 6 hours")
-    add("copies", "list the copies, newest first")
-    restore = add("restore", "put the newest sound copy in their place; the server must not run")
+    command = FolderCommand("sessile store", "Look after the sessions and the batches.")
+    command.add("check", "read all of both databases and check them; works beside a running server")
+    command.add("copy", "make a copy now; works beside a running server, which makes one every 6 hours")
+    command.add("copies", "list the copies, newest first")
+    restore = command.add("restore", "put the newest sound copy in their place; the server must not run")
     restore.add_argument("--only", choices=[part.value for part in Part], help="leave the other one as it is")
-    return parser
+    return command.parser
 
 
 def _time(at: float) -> str:

@@ -23,7 +23,7 @@ LAYERS: tuple[tuple[str, int], ...] = (
     ("server.keys_command", 2),
     ("server.sessions_command", 2),
     ("server.store_command", 2),
-    ("server.folder_flags", 2),
+    ("server.folder_command", 2),
     ("server.terminal", 2),
     ("server.rpc", 3),
     ("server.web", 3),
