@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from .address import address
 from .config import ServerConfig
 from .engine.client import EngineClient
 from .engine.engine_config import EngineConfig
@@ -128,7 +129,6 @@ async def _unless_stopped(work: Coroutine[Any, Any, _Result], lifecycle: Lifecyc
 
 
 def _announce(config: ServerConfig, running: _Running, listener: socket.socket, seconds: float) -> None:
-    host = config.server.host
     info = running.engine.info
     logger.info(
         "ready after %.1f s: %s (%s, %s), %d tokens of KV, context %d",
@@ -139,9 +139,9 @@ def _announce(config: ServerConfig, running: _Running, listener: socket.socket, 
         info.num_blocks * info.block_size,
         info.context_length,
     )
-    shown = f"[{host}]" if ":" in host else host
-    address = f"http{'' if config.tls.cert is None else 's'}://{shown}:{listener.getsockname()[1]}"
-    logger.info("HTTP on %s (dashboard; APIs on /v1), gRPC on %s:%d", address, shown, running.front.grpc_port)
+    host, scheme = config.server.host, "http" if config.tls.cert is None else "https"
+    over_http, over_grpc = address(host, listener.getsockname()[1]), address(host, running.front.grpc_port)
+    logger.info("HTTP on %s://%s (dashboard; APIs on /v1), gRPC on %s", scheme, over_http, over_grpc)
 
 
 async def _drain(running: _Running, lifecycle: Lifecycle, timeout_s: float) -> None:

@@ -15,14 +15,15 @@ import psutil
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from ...sessions.errors import ConfigError
+from ..address import address
 from ..config import ServerConfig
 from ..places import listen, prepare_data_dir
+from ..rpc.rpc_server import SERVICE
 from .finding import Finding, Health
 
 _FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16")
 _FREE_DISK_BYTES = 2**30
 _GIB = 2**30
-_SERVICE = "sessile.v1.SessionService"
 
 
 def check_machine(config: ServerConfig) -> Iterator[Finding]:
@@ -117,7 +118,7 @@ def _port(host: str, port: int, kind: str) -> Finding:
         with closing(listen(host, port, kind)):
             return Finding(topic=topic, found=f"{host}:{port} is free")
     except ConfigError as error:
-        if _RUNS_THERE[kind](_shown(host), port):
+        if _RUNS_THERE[kind](address(host, port)):
             return Finding(
                 topic=topic,
                 found=f"a Sessile server runs on {host}:{port} already",
@@ -127,21 +128,17 @@ def _port(host: str, port: int, kind: str) -> Finding:
         return Finding(topic=topic, found=error.message, health=Health.BROKEN, remedy=error.remedy)
 
 
-def _shown(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
-def _is_sessile_over_http(host: str, port: int) -> bool:
+def _is_sessile_over_http(target: str) -> bool:
     try:
-        with urllib.request.urlopen(f"http://{host}:{port}/openapi.json", timeout=1) as response:
+        with urllib.request.urlopen(f"http://{target}/openapi.json", timeout=1) as response:
             return b'"title":"Sessile"' in response.read(4096)
     except (OSError, urllib.error.URLError, ValueError):
         return False
 
 
-def _is_sessile_over_grpc(host: str, port: int) -> bool:
-    request = health_pb2.HealthCheckRequest(service=_SERVICE)
-    with grpc.insecure_channel(f"{host}:{port}") as channel:
+def _is_sessile_over_grpc(target: str) -> bool:
+    request = health_pb2.HealthCheckRequest(service=SERVICE)
+    with grpc.insecure_channel(target) as channel:
         try:
             health_pb2_grpc.HealthStub(channel).Check(request, timeout=1)
         except grpc.RpcError:

@@ -8,6 +8,7 @@ from grpc_reflection.v1alpha import reflection
 
 from ...sessions.errors import ConfigError
 from ...sessions.manager.service import Sessions
+from ..address import address
 from ..identity.certificates import Certificates
 from ..identity.gate import Gate
 from ..identity.reload import grpc_credentials
@@ -19,7 +20,7 @@ from .grpc_config import GrpcConfig
 from .session_service import SessionService
 from .transport_bounds import channel_options
 
-_SERVICE = pb.DESCRIPTOR.services_by_name["SessionService"].full_name
+SERVICE = pb.DESCRIPTOR.services_by_name["SessionService"].full_name
 
 
 class RpcServer:
@@ -37,8 +38,7 @@ class RpcServer:
         host: str = "127.0.0.1",
         certificates: Certificates | None = None,
     ) -> None:
-        self._address = f"[{host}]" if ":" in host else host
-        self._requested_port = config.port
+        self._address = address(host, config.port)
         self._certificates = certificates
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing in its stubs
         self._server = grpc.aio.server(
@@ -47,7 +47,7 @@ class RpcServer:
         service = SessionService(sessions, config.read_timeout_s)
         add_SessionServiceServicer_to_server(service, self._server)  # type: ignore[no-untyped-call,unused-ignore]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = (_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
 
     async def start(self) -> int:
@@ -56,15 +56,14 @@ class RpcServer:
         Raises:
             ConfigError: the port cannot be had.
         """
-        address = f"{self._address}:{self._requested_port}"
         try:
             if self._certificates is None:
-                port = self._server.add_insecure_port(address)
+                port = self._server.add_insecure_port(self._address)
             else:
-                port = self._server.add_secure_port(address, grpc_credentials(self._certificates))
+                port = self._server.add_secure_port(self._address, grpc_credentials(self._certificates))
         except RuntimeError as error:
             raise ConfigError(
-                f"the gRPC server cannot listen on {address}: the port is in use or not permitted",
+                f"the gRPC server cannot listen on {self._address}: the port is in use or not permitted",
                 field="grpc.port",
                 remedy="stop what uses it, or choose another with --grpc-port",
             ) from error
@@ -78,7 +77,7 @@ class RpcServer:
         await self._set(turns=readiness.takes_turns, changes=readiness.takes_changes)
 
     async def _set(self, *, turns: bool, changes: bool) -> None:
-        for name, serves in (("", turns), (_SERVICE, changes)):
+        for name, serves in (("", turns), (SERVICE, changes)):
             status = health_pb2.HealthCheckResponse.SERVING if serves else health_pb2.HealthCheckResponse.NOT_SERVING
             await self._health.set(name, status)
 
