@@ -90,7 +90,7 @@ class EngineSupervisor:
             EngineError: it never was.
         """
         if self._info is None:
-            raise self.unavailable()
+            raise self._unavailable()
         return self._info
 
     @property
@@ -101,15 +101,8 @@ class EngineSupervisor:
     def ready_child(self) -> EngineChild:
         """The present process, which takes messages. Raises EngineError while there is none."""
         if self.state is not EngineState.READY or self._child is None:
-            raise self.unavailable()
+            raise self._unavailable()
         return self._child
-
-    def unavailable(self) -> EngineError:
-        """Why the engine takes nothing, as an error to raise."""
-        if self._failure is not None:
-            retry_after_s = RESTART_DELAYS_S[-1] if self.state is EngineState.RESTARTING else None
-            return EngineError(self._failure.error, remedy=self._failure.remedy, retry_after_s=retry_after_s)
-        return EngineError(f"the engine is {self.state.value}", remedy="try again", retry_after_s=2.0)
 
     async def start(self) -> EngineReady:
         """Start the engine and wait until its model is loaded.
@@ -122,7 +115,7 @@ class EngineSupervisor:
             self._changed.clear()
             await self._changed.wait()
         if self.state in (EngineState.FAILED, EngineState.CLOSED):
-            raise self.unavailable()
+            raise self._unavailable()
         return self.info
 
     async def close(self) -> None:
@@ -211,6 +204,12 @@ class EngineSupervisor:
                 self._failure = message
             case _:
                 self._on_message(message)
+
+    def _unavailable(self) -> EngineError:
+        if self._failure is not None:
+            retry_after_s = RESTART_DELAYS_S[-1] if self.state is EngineState.RESTARTING else None
+            return EngineError(self._failure.error, remedy=self._failure.remedy, retry_after_s=retry_after_s)
+        return EngineError(f"the engine is {self.state.value}", remedy="try again", retry_after_s=2.0)
 
     def _set_state(self, state: EngineState) -> None:
         self.state = state
