@@ -25,6 +25,7 @@ Each says what is wrong in one sentence, names the field where there is one, and
 from __future__ import annotations
 
 MAX_MESSAGE_BYTES = 2000
+_CUT = " …"
 
 
 class SessileError(Exception):
@@ -50,7 +51,9 @@ class SessileError(Exception):
 
 def _cut(message: str) -> str:
     sent = message.encode(errors="replace")
-    return message if len(sent) <= MAX_MESSAGE_BYTES else sent[:MAX_MESSAGE_BYTES].decode(errors="ignore") + " …"
+    if len(sent) <= MAX_MESSAGE_BYTES:
+        return message
+    return sent[: MAX_MESSAGE_BYTES - len(_CUT.encode())].decode(errors="ignore") + _CUT
 
 
 class ConfigError(SessileError):
