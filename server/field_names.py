@@ -13,6 +13,14 @@ from ..sessions.errors import SessileError
 Event = TypeVar("Event")
 
 
+def flat_tools(parameters: str) -> dict[str, str]:
+    """The names of an API whose tools have no ``function`` within them; what that takes, it calls ``parameters``."""
+    return {
+        r"tools\[(\d+)\]\.function\.parameters": rf"tools[\1].{parameters}",
+        r"tools\[(\d+)\]\.function\.(\w+)": r"tools[\1].\2",
+    }
+
+
 class FieldNames:
     """From the session manager's names of fields, as regular expressions, to what one client called them."""
 

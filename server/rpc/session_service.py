@@ -9,7 +9,7 @@ from msgspec import structs
 
 from ...sessions.errors import RequestError
 from ...sessions.manager.service import Sessions
-from ..field_names import FieldNames
+from ..field_names import FieldNames, flat_tools
 from ..proto import events, keeping, requests, responses, transfer, turns, views
 from ..proto import session_pb2 as pb
 from ..proto.session_pb2_grpc import SessionServiceServicer
@@ -17,12 +17,7 @@ from .authentication import caller
 from .patience import Context, send_all
 
 TENANT_KEY = "x-sessile-tenant"
-_TOOL_FIELDS = FieldNames(
-    {
-        r"tools\[(\d+)\]\.function\.parameters": r"tools[\1].parameters_json",
-        r"tools\[(\d+)\]\.function\.(\w+)": r"tools[\1].\2",
-    }
-)
+_TOOL_FIELDS = FieldNames(flat_tools("parameters_json"))
 CHUNK_BYTES = 256 * 1024  # of an exported file in one message
 
 

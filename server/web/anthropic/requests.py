@@ -13,7 +13,7 @@ from ....sessions.manager.validation import require_few_messages, require_identi
 from ....sessions.messages import Message, Role, Tool, ToolCall
 from ...engine.grammar import Grammar, GrammarKind
 from ...engine.sampling_params import SamplingParams
-from ...field_names import FieldNames
+from ...field_names import FieldNames, flat_tools
 from ...text.stop_strings import validate_stop_strings
 from ..bodies import fields_without_effect, first_refused_value, metadata_without_effect
 from ..foreign_tools import foreign_tool
@@ -48,10 +48,7 @@ _CHOICES = {
 
 def sent_names(body: MessagesBody | CountTokensBody) -> FieldNames:
     """What the body calls the fields that errors name."""
-    sent = {
-        r"tools\[(\d+)\]\.function\.parameters": r"tools[\1].input_schema",
-        r"tools\[(\d+)\]\.function\.(\w+)": r"tools[\1].\2",
-    }
+    sent = flat_tools("input_schema")
     wanted = _output(body)
     return FieldNames(sent if wanted is None else sent | {"grammar": f"{wanted[0]}.schema"})
 

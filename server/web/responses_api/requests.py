@@ -18,7 +18,7 @@ from ....sessions.manager.requests import (
 from ....sessions.messages import Message, Role, Tool
 from ...engine.grammar import Grammar, GrammarKind
 from ...engine.sampling_params import SamplingParams
-from ...field_names import FieldNames
+from ...field_names import FieldNames, flat_tools
 from ..bodies import fields_without_effect, first_refused_value
 from ..foreign_tools import foreign_tool
 from ..turn_requests import ELSEWHERE_UNSET, refuse
@@ -43,8 +43,8 @@ SENT_NAMES = FieldNames(
         "grammar": "text.format.schema",
         "messages": "input",
         "session_id": "conversation",
-        r"tools\[(\d+)\]\.function\.(\w+)": r"tools[\1].\2",
     }
+    | flat_tools("parameters")
 )
 """What the API calls the fields that errors name."""
 
