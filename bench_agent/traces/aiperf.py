@@ -39,7 +39,7 @@ def read(path: Path, bad: BadLines) -> list[SessionPlan]:
     for file in files_of(path, (".jsonl", ".json")):
         for place, row in objects(file, bad):
             with bad.leaving_out(place):
-                name = name_of(row, ("session_id",), f"{file.stem}-{place.line or place.entry}")
+                name = name_of(row, ("session_id",), place.session_name)
                 reader = found.get(name, _SessionReader(bad.remarks))
                 for entry in _entries(row):
                     reader.take(entry, continues="turns" in row)

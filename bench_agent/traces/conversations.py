@@ -42,13 +42,12 @@ def read(path: Path, bad: BadLines) -> list[SessionPlan]:
     sessions: list[SessionPlan] = []
     captured = _Captured()
     for file in files_of(path, (".json", ".jsonl")):
-        for number, (place, row) in enumerate(_conversations(file, bad), 1):
+        for place, row in _conversations(file, bad):
             with bad.leaving_out(place):
-                default = f"{file.stem}-{place.line or number}"
                 if isinstance(row, dict) and _is_request(row):
                     captured.take(row, bad.remarks)
                 else:
-                    sessions.append(_conversation(row, default, bad.remarks))
+                    sessions.append(_conversation(row, place.session_name, bad.remarks))
     return [*sessions, *captured.sessions(path.stem, bad.remarks)]
 
 

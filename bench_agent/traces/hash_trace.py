@@ -52,7 +52,7 @@ def read(path: Path, bad: BadLines) -> list[SessionPlan]:
         for place, row in objects(file, bad):
             with bad.leaving_out(place):
                 request = _request(row, _BAILIAN_BLOCK if "chat_id" in row else block)
-                name = _session_of(row, f"{file.stem}-{place.line or place.entry}", chats)
+                name = _session_of(row, place.session_name, chats)
                 found.setdefault(name, []).append(request)
     return since_the_first(_session(name, requests) for name, requests in found.items())
 

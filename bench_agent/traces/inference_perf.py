@@ -63,7 +63,7 @@ def read(path: Path, bad: BadLines) -> list[SessionPlan]:
         else:
             for place, row in objects(file, bad):
                 with bad.leaving_out(place):
-                    found.append(_session(row, f"{file.stem}-{place.line or place.entry}", bad))
+                    found.append(_session(row, place.session_name, bad))
     return since_the_first(found)
 
 

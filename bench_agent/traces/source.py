@@ -30,6 +30,11 @@ class Place:
         where = "" if self.entry is None else f"entry {self.entry}: "
         return TraceError(self.path, self.line, where + reason, remedy=remedy)
 
+    @property
+    def session_name(self) -> str:
+        """What a session is called that has no name where it stands."""
+        return f"{self.path.stem}-{self.line or self.entry or 1}"
+
     def __str__(self) -> str:
         place = "" if self.entry is None else f" entry {self.entry}"
         return f"{self.path.name}{f':{self.line}' if self.line else ''}{place}"

@@ -38,7 +38,7 @@ def read(path: Path, bad: BadLines) -> list[SessionPlan]:
     for file in files_of(path, (".json", ".jsonl")):
         for place, row in objects(file, bad):
             with bad.leaving_out(place):
-                sessions.append(_ConversationReader(row, f"{file.stem}-{place.line or place.entry or 1}").session())
+                sessions.append(_ConversationReader(row, place.session_name).session())
     return sessions
 
 
