@@ -16,9 +16,8 @@ from typing import Any
 import msgspec
 
 from ..workload.plan import Message, MessagesPrompt, SessionPlan, Turn
-from ..workload.text import estimated_tokens
 from .lineage import since_the_first
-from .messages import answer_tokens, joined_answers, messages_of
+from .messages import answer_tokens, joined_answers, messages_of, unrecorded_tokens
 from .rows import objects
 from .source import BadLines, Place, Unusable, files_of, name_of, seconds_of, tokens_of
 
@@ -157,8 +156,7 @@ class _SessionReader:
             self._add(call, lines)
             counted = max(line.input_tokens for line in lines)
             if len(self._turns) == 1 and counted:
-                known = self._turns[0].prompt.messages  # type: ignore[union-attr]
-                missing = max(0, counted - sum(estimated_tokens(message.content) for message in known))
+                missing = unrecorded_tokens(counted, self._turns[0])
         return SessionPlan(session_id=name, turns=tuple(self._turns), unrecorded_tokens=missing)
 
     def _add(self, call: str, lines: list[_Line]) -> None:

@@ -15,10 +15,9 @@ from typing import Any
 import msgspec
 
 from ..workload.plan import Message, MessagesPrompt, SessionPlan, Turn
-from ..workload.text import estimated_tokens
 from .codex_agents import Rollout, Span, joined
 from .lineage import since_the_first
-from .messages import answer_tokens, joined_answers, messages_of
+from .messages import answer_tokens, joined_answers, messages_of, unrecorded_tokens
 from .rows import objects
 from .source import BadLines, Unusable, files_of, name_of, seconds_of, tokens_of
 
@@ -181,16 +180,11 @@ class _RolloutReader:
         output = tokens_of(last, "output_tokens") or None
         first = not self._turns and self._answer is not None
         self._close(output)
-        if first or (len(self._turns) == 1 and not self._counted):
-            self._count_missing(tokens_of(last, "input_tokens") or 0)
+        if len(self._turns) == 1 and (first or not self._counted):
+            self._missing = unrecorded_tokens(tokens_of(last, "input_tokens") or 0, self._turns[0])
         if not self._counted and output is not None and self._answer is None:  # counted after its tools had run
             self._turns[-1] = msgspec.structs.replace(self._turns[-1], output_tokens=output)
         self._counted = True
-
-    def _count_missing(self, input_tokens: int) -> None:
-        if self._turns and isinstance(self._turns[0].prompt, MessagesPrompt):
-            known = sum(estimated_tokens(message.content) for message in self._turns[0].prompt.messages)
-            self._missing = max(0, input_tokens - known)
 
     def _close(self, output_tokens: int | None) -> None:
         """The answer is whole. One that nothing was asked before goes with what is asked next."""

@@ -122,6 +122,12 @@ def answer_tokens(answer: Message | None) -> int | None:
     return max(1, estimated_tokens(answer.content) + sum(_call_tokens(call) for call in answer.tool_calls))
 
 
+def unrecorded_tokens(counted: int, first: Turn) -> int:
+    """About how many of the tokens that were counted of a session's first prompt its messages do not hold."""
+    known = first.prompt.messages if isinstance(first.prompt, MessagesPrompt) else ()
+    return max(0, counted - sum(estimated_tokens(message.content) for message in known))
+
+
 def joined_answers(first: Message | None, second: Message) -> Message:
     """Two pieces of one answer."""
     if first is None:

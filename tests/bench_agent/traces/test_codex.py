@@ -95,6 +95,17 @@ def test_parallel_calls_and_a_count_that_comes_after_the_tools(tmp_path: Path) -
     assert session.unrecorded_tokens > 8900
 
 
+def test_an_answer_that_was_counted_before_anything_was_asked_goes_with_what_is_asked_next(tmp_path: Path) -> None:
+    head = {"timestamp": at(0), "type": "session_meta", "payload": {"id": "c-2"}}
+    rows = [head, said(1, "assistant", "Hello."), counted(2, 90, 2)]
+    rows += [said(3, "user", "List."), said(4, "assistant", "One file."), counted(5, 100, 3)]
+    (session,) = workload(lines(tmp_path / "rollout-x.jsonl", rows)).sessions
+    (turn,) = session.turns
+    assert asked(turn) == [("assistant", "Hello."), ("user", "List.")]
+    assert (answered(turn), turn.output_tokens) == (("One file.", []), 3)
+    assert 90 < session.unrecorded_tokens < 100
+
+
 def test_a_rollback_goes_on_from_before(tmp_path: Path) -> None:
     rows = [HEAD]
     for number, text in enumerate(("one", "two", "three")):
