@@ -1,13 +1,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from scripted_openai import Script, ScriptedServer
 
-from sessile.bench_agent.driver.ask import Ask, Sampling, ServerBusy, ServerSilent, ServerUnreachable, TurnRefused
+from sessile.bench_agent.driver.ask import (
+    Ask,
+    Conversation,
+    Sampling,
+    ServerBusy,
+    ServerSilent,
+    ServerUnreachable,
+    TurnRefused,
+)
 from sessile.bench_agent.driver.dialects import DIALECTS, dialect_named
 from sessile.bench_agent.driver.logprobs import echoed_logprobs
 from sessile.bench_agent.driver.observation import Observation
@@ -119,22 +129,46 @@ USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":1}}
 DONE = b"data: [DONE]\n\n"
 
 
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def talking_to(answer: Handler, *, timeout_s: float = 600.0) -> AsyncIterator[Conversation]:
+    """A conversation with a server that answers so."""
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", answer)
+    async with TestServer(app) as server:
+        url = str(server.make_url("/"))
+        driver = OpenAiDriver(url, model=None, dialect=dialect_named("openai"), timeout_s=timeout_s)
+        try:
+            yield driver.conversation("s")
+        finally:
+            await driver.close()
+
+
 async def answered(body: bytes, *, status: int = 200, kind: str = "text/event-stream") -> Observation:
     """What is seen of a turn of three tokens whose answer is this."""
 
     async def answer(_: web.Request) -> web.Response:
         return web.Response(body=body, status=status, headers={"content-type": kind})
 
-    app = web.Application()
-    app.router.add_post("/v1/chat/completions", answer)
-    async with TestServer(app) as server:
-        driver = OpenAiDriver(str(server.make_url("/")), model=None, dialect=dialect_named("openai"))
-        seen = Observation()
-        try:
-            await driver.conversation("s").turn(ASK, seen)
-        finally:
-            await driver.close()
+    seen = Observation()
+    async with talking_to(answer) as conversation:
+        await conversation.turn(ASK, seen)
     return seen
+
+
+def left_open(sends: bytes, gate: asyncio.Event) -> Handler:
+    """Sends this, and does not end the connection's message before the gate is open."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(sends)
+        await gate.wait()
+        return response
+
+    return answer
 
 
 @pytest.mark.parametrize(
@@ -187,46 +221,20 @@ async def test_reasoning_by_either_name_is_a_piece_and_events_without_choices_ar
 
 
 async def test_an_answer_is_over_at_its_last_event_though_the_connection_stays_open() -> None:
-    gate = asyncio.Event()
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse()
-        await response.prepare(request)
-        await response.write(PIECE + DONE)
-        await gate.wait()
-        return response
-
-    app = web.Application()
-    app.router.add_post("/v1/chat/completions", answer)
-    async with TestServer(app) as server:
-        driver = OpenAiDriver(str(server.make_url("/")), model=None, dialect=dialect_named("openai"))
-        seen = Observation()
-        await driver.conversation("s").turn(ASK, seen)
+    gate, seen = asyncio.Event(), Observation()
+    async with talking_to(left_open(PIECE + DONE, gate)) as conversation:
+        await conversation.turn(ASK, seen)
         assert seen.text == "a" and seen.ended == seen.arrivals[-1][0]
         gate.set()
-        await driver.close()
 
 
 @pytest.mark.parametrize(("sends", "error"), [(b"", ServerSilent), (PIECE, TurnRefused)])
 async def test_a_turn_that_is_not_over_in_time(sends: bytes, error: type[Exception]) -> None:
     gate = asyncio.Event()
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse()
-        await response.prepare(request)
-        await response.write(sends)
-        await gate.wait()
-        return response
-
-    app = web.Application()
-    app.router.add_post("/v1/chat/completions", answer)
-    async with TestServer(app) as server:
-        url = str(server.make_url("/"))
-        driver = OpenAiDriver(url, model=None, dialect=dialect_named("openai"), timeout_s=0.2)
+    async with talking_to(left_open(sends, gate), timeout_s=0.2) as conversation:
         with pytest.raises(error, match=r"not over within 0\.2 s"):
-            await driver.conversation("s").turn(ASK, Observation())
+            await conversation.turn(ASK, Observation())
         gate.set()
-        await driver.close()
 
 
 async def test_a_sessions_name_of_any_letters_goes_into_a_header() -> None:
