@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import msgspec
 import numpy as np
@@ -14,7 +16,7 @@ from ..driver.observation import Observation
 from ..driver.openai_http import OpenAiDriver
 from ..driver.session_grpc import SessionDriver
 from ..errors import TargetError
-from ..targets.null_pace import told_stamps
+from ..targets.null_pace import Pace, told_stamps
 from ..workload.distributions import Distribution, Shape, fixed
 from ..workload.synthetic import AgentShape, synthetic_workload
 from .collector import collector_off
@@ -48,8 +50,15 @@ async def measure_overhead(sessions: int, seconds: float, *, wire: str = "http",
 
     Raises TargetError when the null server does not start, or no session gets to its second turn.
     """
+    async with null_server(wire, Pace(TTFT_S, TPOT_S)) as address:
+        return await _measure(_driver(wire, address), sessions, seconds, seed)
+
+
+@asynccontextmanager
+async def null_server(wire: str, pace: Pace) -> AsyncIterator[str]:
+    """A null server in a process of its own; its ``HOST:PORT``. Raises TargetError when it does not start."""
     command = [sys.executable, "-m", "sessile.bench_agent.targets.null_server"]
-    command += ["--wire", wire, "--ttft", str(TTFT_S), "--tpot", str(TPOT_S)]
+    command += ["--wire", wire, "--ttft", str(pace.ttft_s), "--tpot", str(pace.tpot_s)]
     pipe = asyncio.subprocess.PIPE
     server = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
     assert server.stdout is not None
@@ -57,7 +66,7 @@ async def measure_overhead(sessions: int, seconds: float, *, wire: str = "http",
         line = await server.stdout.readline()
         if not line.strip().isdigit():
             raise TargetError("the null server did not start")
-        return await _measure(_driver(wire, f"127.0.0.1:{int(line)}"), sessions, seconds, seed)
+        yield f"127.0.0.1:{int(line)}"
     finally:
         await server.communicate(b"")  # closes its input, which ends it, and reads what it says until then
 

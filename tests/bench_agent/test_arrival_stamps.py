@@ -15,7 +15,8 @@ from sessile.bench_agent.driver.ask import Ask, Sampling
 from sessile.bench_agent.driver.dialects import dialect_named
 from sessile.bench_agent.driver.observation import Observation
 from sessile.bench_agent.driver.openai_http import OpenAiDriver
-from sessile.bench_agent.targets.null_pace import told_stamps
+from sessile.bench_agent.load.overhead import null_server
+from sessile.bench_agent.targets.null_pace import Pace, told_stamps
 
 BUSY_S = 0.03
 CLOSE_S = 0.001  # two clocks are read one after the other
@@ -118,23 +119,17 @@ async def test_a_transports_socket_is_found_while_it_is_open() -> None:
 @linux
 async def test_a_busy_harness_stamps_pieces_no_later() -> None:
     """The event loop is held for 30 ms out of 31: by the time of reading, a piece would be late by 15 ms."""
-    command = [sys.executable, "-m", "sessile.bench_agent.targets.null_server", "--ttft", "0.05", "--tpot", str(TPOT_S)]
-    pipe = asyncio.subprocess.PIPE
-    server = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
-    assert server.stdout is not None
-    driver = OpenAiDriver(
-        f"http://127.0.0.1:{int(await server.stdout.readline())}", model=None, dialect=dialect_named("openai")
-    )
-    busy = asyncio.create_task(hold_the_loop())
-    try:
-        conversation = driver.conversation("s")
-        for index in range(2):
-            seen = Observation()
-            await conversation.turn(Ask(index=index, text="hi", sampling=Sampling(max_tokens=TOKENS)), seen)
-    finally:
-        busy.cancel()
-        await driver.close()
-        await server.communicate(b"")
+    async with null_server("http", Pace(ttft_s=0.05, tpot_s=TPOT_S)) as address:
+        driver = OpenAiDriver(f"http://{address}", model=None, dialect=dialect_named("openai"))
+        busy = asyncio.create_task(hold_the_loop())
+        try:
+            conversation = driver.conversation("s")
+            for index in range(2):
+                seen = Observation()
+                await conversation.turn(Ask(index=index, text="hi", sampling=Sampling(max_tokens=TOKENS)), seen)
+        finally:
+            busy.cancel()
+            await driver.close()
     received, sent = told_stamps(seen.pieces)
     first_late, *others = (at - stamp for (at, _), stamp in zip(seen.arrivals, sent, strict=True))
     late = sorted(others)
