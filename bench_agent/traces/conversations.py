@@ -116,18 +116,19 @@ class _Captured:
         if not name:
             raise Unusable("message_mode delta without a session_id")
         messages = (*self._deltas.get(name, ()), *request.messages)
-        self._deltas[name] = (*messages, request.answer or Message("assistant"))
         answered = request.answer or Message("assistant")
+        self._deltas[name] = (*messages, answered)
         return WholeRequest(
             messages=messages, answer=answered, output_tokens=request.output_tokens, delay_s=request.delay_s
         )
 
 
 def _request(row: dict[str, Any], body: dict[str, Any], remarks: Counter[str]) -> WholeRequest:
-    answer = _answer(row.get("response"), remarks)
+    response = _response(row)
+    answer = _answer(response, remarks)
     started = _started(row)
     latency = wait_of(row, "latency_ms", 0.001) or 0.0
-    counted = _counted(row.get("response"))
+    counted = _counted(response)
     limit = tokens_of(body, "max_completion_tokens", "max_tokens", "max_output_tokens", "output_length")
     return WholeRequest(
         messages=_messages(body, remarks),
@@ -164,11 +165,16 @@ def _append(messages: list[Message], message: Message, *, item: bool) -> None:
         messages.append(message)
 
 
-def _answer(captured: object, remarks: Counter[str]) -> Message | None:
-    """The answer in OpenAI's (chat or responses) or Anthropic's form; None where there is none."""
+def _response(row: dict[str, Any]) -> dict[str, Any]:
+    """What the server answered; empty where that was not captured."""
+    captured = row.get("response")
     if not isinstance(captured, dict):
-        return None
-    response: dict[str, Any] = captured["body"] if isinstance(captured.get("body"), dict) else captured
+        return {}
+    return captured["body"] if isinstance(captured.get("body"), dict) else captured
+
+
+def _answer(response: dict[str, Any], remarks: Counter[str]) -> Message | None:
+    """The answer in OpenAI's (chat or responses) or Anthropic's form; None where there is none."""
     if isinstance(response.get("content"), list | str):
         return _joined(messages_of({**response, "role": "assistant"}, remarks))
     choices, items = response.get("choices"), response.get("output")
@@ -187,11 +193,8 @@ def _joined(messages: tuple[Message, ...]) -> Message | None:
     return answer
 
 
-def _counted(captured: object) -> int | None:
+def _counted(response: dict[str, Any]) -> int | None:
     """Tokens of the answer as the server counted them."""
-    if not isinstance(captured, dict):
-        return None
-    response = captured["body"] if isinstance(captured.get("body"), dict) else captured
     usage = response.get("usage")
     return tokens_of(usage, "completion_tokens", "output_tokens") if isinstance(usage, dict) else None
 
