@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from ..errors import BenchError
+from ..load.attempts import RETRIES
 from ..load.shape import Arrivals, History, LoadShape
 from ..metrics.cost import Price, parse_price
 from ..metrics.slo import parse_slo
@@ -189,7 +190,9 @@ def add_load_flags(parser: argparse.ArgumentParser) -> None:
         default=History.SAMPLED.value,
         help="answers that later turns build on: the server's own, or those of the trace",
     )
-    group.add_argument("--retries", type=whole(0), default=3, metavar="N", help="for a busy or unreachable server")
+    group.add_argument(
+        "--retries", type=whole(0), default=RETRIES, metavar="N", help="for a busy or unreachable server"
+    )
     group.add_argument("--free-length", action="store_true", help="let the model end its answers")
     group.add_argument("--temperature", type=not_negative, default=0.0, help="of sampling (0)")
     group.add_argument("--no-tools", action="store_true", help="do not send the trace's tool definitions")

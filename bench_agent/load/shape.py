@@ -8,6 +8,7 @@ import math
 import msgspec
 
 from ..errors import BenchError
+from .attempts import RETRIES
 
 
 class Arrivals(enum.StrEnum):
@@ -45,7 +46,7 @@ class LoadShape(msgspec.Struct, frozen=True, kw_only=True):
     repeats: int = 1
     seed: int = 0
     history: History = History.SAMPLED
-    retries: int = 3
+    retries: int = RETRIES
     default_output_tokens: int = 64
     exact_length: bool = True
     temperature: float = 0.0
