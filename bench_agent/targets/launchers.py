@@ -6,11 +6,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import TargetError
 from .server_process import LaunchPlan, free_port
+
+_OWN = ("--host", "--port", "--model")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,47 +71,39 @@ def _sessile(request: ServeRequest) -> LaunchPlan:
 
 
 def _llama_server(request: ServeRequest) -> LaunchPlan:
-    _refuse_own(request, "--host", "--port", "--model", "-m")
+    _refuse_own(request, *_OWN, "-m")
     program = shutil.which("llama-server")
     if program is None:
         raise TargetError("llama-server is not installed", remedy=_LLAMA_SERVER_INSTALL)
-    port = free_port()
-    command = [program, "--host", "127.0.0.1", "--port", str(port), "--model", _needed(request, "llama-server")]
-    url = f"http://127.0.0.1:{port}"
-    return LaunchPlan("llama-server", (*command, *request.flags), f"{url}/health", url, _log(request, "llama-server"))
+    return _on_a_port(request, "llama-server", [program], "/health")
 
 
 def _llama_cpp_python(request: ServeRequest) -> LaunchPlan:
-    _refuse_own(request, "--host", "--port", "--model")
+    _refuse_own(request, *_OWN)
     python = _interpreter(request)
     if not _has_module(python, "llama_cpp.server"):
         raise TargetError("llama-cpp-python's server is not installed", remedy=_LLAMA_CPP_PYTHON_INSTALL)
-    port = free_port()
-    command = [python, "-m", "llama_cpp.server", "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--model", _needed(request, "llama-cpp-python"), "--interrupt_requests", "False"]
-    url = f"http://127.0.0.1:{port}"
-    return LaunchPlan(
-        "llama-cpp-python",
-        (*command, *request.flags),
-        f"{url}/v1/models",
-        url,
-        _log(request, "llama-cpp-python"),
-        install=_LLAMA_CPP_PYTHON_INSTALL,
-    )
+    command = [python, "-m", "llama_cpp.server", "--interrupt_requests", "False"]
+    plan = _on_a_port(request, "llama-cpp-python", command, "/v1/models")
+    return replace(plan, install=_LLAMA_CPP_PYTHON_INSTALL)
 
 
 def _vllm(request: ServeRequest) -> LaunchPlan:
-    _refuse_own(request, "--host", "--port", "--model")
+    _refuse_own(request, *_OWN)
     python = _interpreter(request)
     if not _has_module(python, "vllm"):
         raise TargetError("vLLM is not installed", remedy=_VLLM_INSTALL)
+    command = [python, "-m", "vllm.entrypoints.openai.api_server", "--enable-prompt-tokens-details"]
+    plan = _on_a_port(request, "vllm", command, "/health")
+    return replace(plan, start_timeout_s=1800.0, install=_VLLM_INSTALL)
+
+
+def _on_a_port(request: ServeRequest, name: str, command: Sequence[str], ready: str) -> LaunchPlan:
+    """A program that takes its place and its model as the flags of ``_OWN`` and answers 200 at the path ``ready``."""
     port = free_port()
-    command = [python, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--model", _needed(request, "vllm"), "--enable-prompt-tokens-details"]
+    own = ("--host", "127.0.0.1", "--port", str(port), "--model", _needed(request, name))
     url = f"http://127.0.0.1:{port}"
-    return LaunchPlan(
-        "vllm", (*command, *request.flags), f"{url}/health", url, _log(request, "vllm"), 1800.0, _VLLM_INSTALL
-    )
+    return LaunchPlan(name, (*command, *own, *request.flags), url + ready, url, _log(request, name))
 
 
 def _refuse_own(request: ServeRequest, *owned: str) -> None:
