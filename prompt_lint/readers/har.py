@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from ..errors import UnusableInput
 from ..request import Json, Request, shape_of
-from .records import Record
+from .records import Record, unpacked
 from .times import seconds
 from .usage import response_text, usage_of
 
@@ -48,7 +47,7 @@ def read_har(file: str, records: Iterator[Record]) -> Iterator[Request]:
 
 def _entry(file: str, line: int, entry: Json) -> Request | None:
     sent: Json = entry.get("request") or {}
-    body = _parsed((sent.get("postData") or {}).get("text") or "")
+    body = unpacked((sent.get("postData") or {}).get("text") or "")
     shape = shape_of(body) if isinstance(body, dict) else None
     if shape is None:
         return None
@@ -72,13 +71,4 @@ def _answer(content: Json) -> Any:
             text = base64.b64decode(text).decode("utf-8", "replace")
         except ValueError:
             return None
-    return _parsed(text)
-
-
-def _parsed(value: Any) -> Any:
-    if isinstance(value, str):
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
-            return value
-    return value
+    return unpacked(text)

@@ -11,8 +11,8 @@ from typing import Any
 
 from ..errors import UnusableInput
 from ..request import ApiShape, Json, Request, Usage
-from .otel_content import messages_of, parsed, tools_of
-from .records import Record
+from .otel_content import messages_of, tools_of
+from .records import Record, unpacked
 from .times import seconds
 
 _OTHER_OPERATIONS = {"execute_tool", "embeddings", "invoke_agent", "create_agent", "invoke_workflow"}
@@ -110,7 +110,7 @@ def _with_event(attributes: Json, event: Json) -> Json:
         return attributes
     if not name.endswith(".message"):
         return {**attributes, **own}
-    content = parsed(own.get("gen_ai.event.content"))
+    content = unpacked(own.get("gen_ai.event.content"))
     told = content if isinstance(content, dict) else {k: v for k, v in own.items() if "." not in k}
     if isinstance(content, str):
         told = {"content": content}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
 from ..request import Json
+from .records import unpacked
 
 _LLMETRY = re.compile(r"gen_ai\.prompt\.(\d+)\.(.+)")
 _LLMETRY_TOOL = re.compile(r"llm\.request\.functions\.(\d+)\.(.+)")
@@ -17,12 +17,12 @@ _NUMBERED = re.compile(r"(.+?)\.(\d+)\.(.+)")
 
 def messages_of(attributes: Json) -> list[Any]:
     """The messages of a call, the system text first."""
-    own = parsed(attributes.get("gen_ai.input.messages"))
+    own = unpacked(attributes.get("gen_ai.input.messages"))
     if not isinstance(own, list):
-        whole = parsed(attributes.get("gen_ai.prompt"))  # of the event gen_ai.content.prompt
+        whole = unpacked(attributes.get("gen_ai.prompt"))  # of the event gen_ai.content.prompt
         own = whole if isinstance(whole, list) else []
     messages = [_message(m) for m in own]
-    instructions = parsed(attributes.get("gen_ai.system_instructions"))
+    instructions = unpacked(attributes.get("gen_ai.system_instructions"))
     if instructions:
         messages.insert(0, {"role": "system", "content": _parts(instructions)})
     return messages or _grouped(attributes, _LLMETRY) or _grouped(attributes, _INFERENCE)
@@ -30,21 +30,11 @@ def messages_of(attributes: Json) -> list[Any]:
 
 def tools_of(attributes: Json) -> list[Any]:
     """The tools of a call."""
-    own = parsed(attributes.get("gen_ai.tool.definitions"))
+    own = unpacked(attributes.get("gen_ai.tool.definitions"))
     if isinstance(own, list):
         return own
-    inference = [parsed(tool.get("json_schema")) for tool in _grouped(attributes, _INFERENCE_TOOL)]
+    inference = [unpacked(tool.get("json_schema")) for tool in _grouped(attributes, _INFERENCE_TOOL)]
     return inference or _grouped(attributes, _LLMETRY_TOOL)
-
-
-def parsed(value: Any) -> Any:
-    """A value, or what the JSON says that a text holds."""
-    if isinstance(value, str):
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
-            return value
-    return value
 
 
 def _grouped(attributes: Json, pattern: re.Pattern[str]) -> list[Json]:

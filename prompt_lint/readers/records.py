@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator
@@ -103,7 +104,7 @@ def decoded(text: bytes) -> Any:
     """The JSON value of a text, also as Python and JavaScript write it: NaN, and halves of surrogate pairs.
 
     A half, as cutting a text in the middle of an emoji leaves, becomes a replacement character.
-    Raises: msgspec.DecodeError, UnicodeDecodeError.
+    Raises: msgspec.DecodeError, UnicodeDecodeError, RecursionError.
     """
     try:
         return _DECODER.decode(text)
@@ -112,6 +113,14 @@ def decoded(text: bytes) -> Any:
             return _whole_characters(json.loads(text))
         except json.JSONDecodeError:
             raise error from None
+
+
+def unpacked(value: Any) -> Any:
+    """The value, or what a text holds that is JSON; a text that is none, or is nested too deeply, stays one."""
+    if isinstance(value, str):
+        with contextlib.suppress(msgspec.DecodeError, RecursionError):
+            return decoded(value.encode("utf-8", "replace"))
+    return value
 
 
 def _whole_characters(value: Any) -> Any:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
 from ..errors import UnusableInput
 from ..request import ApiShape, Json, Request, shape_of
-from .records import Record, decoded
+from .records import Record, unpacked
 from .times import seconds
 from .usage import long_lived, response_text, usage_of
 
@@ -43,27 +40,24 @@ def held_body(value: Json) -> Json | None:
 
 def _body_in(held: Any) -> Json | None:
     """The value itself, or what an HTTP request holds."""
-    found = _unpacked(held)
+    found = _object_in(held)
     if not isinstance(found, dict):
         return None
     inner = next(
-        (body for key in ("body", "json_data", "json") if isinstance(body := _unpacked(found.get(key)), dict)), {}
+        (body for key in ("body", "json_data", "json") if isinstance(body := _object_in(found.get(key)), dict)), {}
     )
     return next((body for body in (found, inner) if shape_of(body) is not None), None)
 
 
-def _unpacked(value: Any) -> Any:
-    """What a text of JSON holds."""
-    if isinstance(value, str) and value.lstrip()[:1] == "{":
-        with contextlib.suppress(msgspec.DecodeError, RecursionError):
-            return decoded(value.encode("utf-8", "replace"))
-    return value
+def _object_in(value: Any) -> Any:
+    """What a text holds that is a JSON object; another text may be an answer as it was written."""
+    return unpacked(value) if isinstance(value, str) and value.lstrip()[:1] == "{" else value
 
 
 def _answer_of(value: Json) -> Any:
     """The response that was recorded with a request, or what an HTTP response holds."""
-    found = next((_unpacked(value[key]) for key in _ANSWERS if value.get(key) is not None), None)
-    inner = _unpacked(found.get("body")) if isinstance(found, dict) else None
+    found = next((_object_in(value[key]) for key in _ANSWERS if value.get(key) is not None), None)
+    inner = _object_in(found.get("body")) if isinstance(found, dict) else None
     return inner if isinstance(inner, dict) else found
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from ..request import Json, Usage
+from .records import unpacked
 
 
 def _int(value: Any) -> int | None:
@@ -85,10 +85,7 @@ def usage_of_stream(text: str) -> Usage | None:
     for line in text.splitlines():
         if not line.startswith("data:") or line.strip() == "data: [DONE]":
             continue
-        try:
-            event = json.loads(line[5:])
-        except ValueError:
-            continue
+        event = unpacked(line[5:])
         if not isinstance(event, dict):
             continue
         body = event.get("response") if isinstance(event.get("response"), dict) else event

@@ -128,6 +128,50 @@ def test_json_as_python_and_javascript_write_it() -> None:
     assert request.body["messages"][0]["content"] == "cut \ufffd"
 
 
+BODY = {"model": "m", "messages": [{"role": "user", "content": "cut \ud83d"}]}
+ATTRIBUTES = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": json.dumps(BODY["messages"])}
+
+
+def captured(answer: str) -> dict[str, object]:
+    entry = {"request": {"postData": {"text": json.dumps(BODY)}}, "response": {"content": {"text": answer}}}
+    return {"log": {"entries": [entry]}}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        captured(""),
+        {"request": json.dumps(BODY)},
+        {
+            "resourceSpans": [
+                {
+                    "scopeSpans": [
+                        {
+                            "spans": [
+                                {"attributes": [{"key": k, "value": {"stringValue": v}} for k, v in ATTRIBUTES.items()]}
+                            ]
+                        }
+                    ]
+                }
+            ]
+        },
+    ],
+    ids=["har", "request", "otlp"],
+)
+def test_json_in_a_text_is_read_like_a_line(record: dict[str, object]) -> None:
+    ((request,), errors) = read_all("x", io.BytesIO(json.dumps(record).encode()))
+    assert not errors
+    assert request.body["messages"][0]["content"] == "cut \ufffd"
+
+
+@pytest.mark.parametrize("answer", ["[" * 100_000, "data: " + "[" * 100_000])
+def test_an_answer_nested_without_end_has_no_usage(answer: str) -> None:
+    for record in (captured(answer), {"request": BODY, "response": answer}):
+        ((request,), errors) = read_all("x", io.BytesIO(json.dumps(record).encode()))
+        assert not errors
+        assert request.usage is None
+
+
 @pytest.mark.parametrize("name", sorted(SAMPLES))
 def test_a_wrong_format_name_is_an_error(name: str) -> None:
     wrong = "codex" if SAMPLES[name][0] != "codex" else "claude-code"
