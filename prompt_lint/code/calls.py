@@ -66,7 +66,7 @@ class Calls:
         if self._reach.fills(name):
             self._reach.filled({**kwargs, **_items(node, expressions)})
         kind = sources.kind_of_call(name, node, self._imports)
-        if self._is_builtin(name) and sources.is_of_address(name, self._imports):
+        if sources.is_of_address(name, self._imports) and self._is_builtin(name):
             kind = Kind.RANDOM_ID
         special = self._special(node, last, args, kwargs, receiver, expressions)
         if special is not None:
