@@ -64,7 +64,7 @@ class Calls:
         receiver = expressions.value_of(node.func.base) if isinstance(node.func, ir.Attr) else EMPTY
         self._reach.call(node, name, args, kwargs)
         if self._reach.fills(name):
-            self._reach.filled({**kwargs, **_items(node, expressions)})
+            self._reach.filled({**kwargs, **_entries(node, args)})
         kind = sources.kind_of_call(name, node, self._imports)
         if sources.is_of_address(name, self._imports) and self._is_builtin(name):
             kind = Kind.RANDOM_ID
@@ -222,11 +222,10 @@ class Calls:
         return replace(summary.returns, pieces=tuple(pieces))
 
 
-def _items(node: ir.Call, expressions: Expressions) -> dict[str, Value]:
+def _entries(node: ir.Call, args: list[Value]) -> dict[str, Value]:
     """Values under the keys of the literal dict that a call gets first."""
-    first = node.args[0] if node.args else None
-    items = first.items if isinstance(first, ir.DictExpr) else []
-    return {key: expressions.value_of(value) for key, value in items if key}
+    is_literal = bool(node.args) and isinstance(node.args[0], ir.DictExpr)
+    return dict(args[0].entries) if is_literal else {}
 
 
 def _passed_on(node: ir.Call, last: str, values: list[Value]) -> Value:

@@ -132,7 +132,8 @@ class Expressions:
         values = [(key, self.value_of(value)) for key, value in node.items]
         joined = union(*(value for _, value in values))
         self._reach.mapping(node, values, joined)
-        return Value(joined.pieces, is_messages=role_of(node) is not None)
+        entries = tuple((key, value) for key, value in values if key)
+        return Value(joined.pieces, is_messages=role_of(node) is not None, entries=entries)
 
     def _sequence(self, node: ir.Seq) -> Value:
         values = [self.value_of(item) for item in node.items]

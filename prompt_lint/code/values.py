@@ -82,6 +82,7 @@ class Value:
     definition: ir.Def | ir.Lambda | None = None
     text: str | None = None
     items: tuple[Value, ...] = ()  # of a tuple, for destructuring
+    entries: tuple[tuple[str, Value], ...] = ()  # of a dict that is written out, by its keys
     instance: str | None = None  # the class of this module that it is an object of
 
     @property
