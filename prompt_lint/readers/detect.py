@@ -224,13 +224,16 @@ def _requests(source: Source, chosen: JsonFormat, records: Iterator[Record]) -> 
 
 
 def _next_request(name: str, chosen: JsonFormat, found: Iterator[Request], following: _Following) -> Request | None:
-    """The next request. Raises: UnusableInput for a field of the wrong type, with its line."""
+    """The next request. Raises: UnusableInput, with the line, for a field of the wrong type or nested too deeply."""
     try:
         request = next(found, None)
         if request is not None:
             _check_fields(request)
     except _MALFORMED as error:
         reason = f"a field of this {chosen.name} record has another type"
+        raise UnusableInput(name, reason, following.line) from error
+    except RecursionError as error:
+        reason = f"a field of this {chosen.name} record is nested too deeply"
         raise UnusableInput(name, reason, following.line) from error
     return request
 

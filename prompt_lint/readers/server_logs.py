@@ -21,6 +21,8 @@ _VLLM_ANY = re.compile(
     r"|Prefix cache hit rate|Request \S+ details: prompt)"
 )
 
+_NO_LITERAL = (ValueError, TypeError, SyntaxError, MemoryError, RecursionError)  # all that `literal_eval` raises
+
 
 def looks_like_vllm(head: str) -> bool:
     """vLLM's own log lines, old or new."""
@@ -56,7 +58,7 @@ def _from_log(file: str, line: int, prompt: str, provider: str) -> Request:
 def _unquoted(text: str) -> str:
     try:
         return str(ast.literal_eval(text))
-    except (ValueError, SyntaxError):
+    except _NO_LITERAL:
         return text[1:-1]
 
 
@@ -145,7 +147,7 @@ def read_sglang(file: str, lines: Iterator[tuple[int, str]]) -> Iterator[Request
 def _literal(text: str) -> Json:
     try:
         value = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except _NO_LITERAL:
         return {}
     return value if isinstance(value, dict) else {}
 

@@ -16,7 +16,7 @@ import pytest
 from sessile.prompt_lint.code.analysis import Language, analyse_source
 from sessile.prompt_lint.code.expressions import Expressions
 from sessile.prompt_lint.engine import TraceLinter
-from sessile.prompt_lint.errors import LintError
+from sessile.prompt_lint.errors import LintError, UnusableInput
 from sessile.prompt_lint.readers.detect import open_trace
 from sessile.prompt_lint.request import Request, shape_of
 
@@ -114,3 +114,21 @@ def test_what_a_call_gets_is_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> 
     code = f'import time\ndef ask(chain):\n    system_prompt = "It is {{now}}."\n    return {nested}\n'
     assert [f.rule for f in analyse_source("a.py", code, Language.PYTHON)] == ["PL101"]
     assert evaluated < 10 * depth
+
+
+def test_an_attribute_nested_without_end_names_its_line() -> None:
+    attributes = [{"key": f"llm.input_messages.0.message.{'a.0.' * 1500}x", "value": {"stringValue": "v"}}]
+    spans = {"resourceSpans": [{"scopeSpans": [{"spans": [{"attributes": attributes}]}]}]}
+    with pytest.raises(UnusableInput, match="nested too deeply") as caught:
+        list(open_trace("x", io.BytesIO(json.dumps(spans).encode())).requests)
+    assert caught.value.line == 1
+
+
+@pytest.mark.parametrize("answer", ["{" + "-" * 100_000 + "1: 2}", "{1: " + "+".join(["1"] * 50_000) + "}", "{[1]: 2}"])
+def test_an_answer_in_a_log_that_is_no_literal(answer: str) -> None:
+    log = (
+        "[2026-01-01 00:00:00] Receive: obj=GenerateReqInput(rid='a', text='hello')\n"
+        f"[2026-01-01 00:00:01] Finish: obj=GenerateReqInput(rid='a', x) out={answer}\n"
+    )
+    (request,) = open_trace("x", io.BytesIO(log.encode())).requests
+    assert request.usage is None
