@@ -12,7 +12,7 @@ _PREFIX = re.compile(r"[A-Za-z]{0,2}\Z")
 _PREFIXES = frozenset({"", "r", "b", "u", "f", "t", "rb", "br", "fr", "rf", "tr", "rt"})
 _GENERIC = re.compile(r"\b(?:def|class)[ \t]+\w+[ \t]*(?=\[)")
 _ALIAS = re.compile(r"^[ \t]*type(?P<gap>[ \t]+)\w+[ \t]*(?=[\[=])", re.MULTILINE)
-_EXCEPT = re.compile(r"^[ \t]*except\b[^:\n(]*,[^:\n(]*:", re.MULTILINE)
+_EXCEPT = re.compile(r"^[ \t]*except\b[^:\n(,]*,[^:\n(]*:", re.MULTILINE)
 _OTHER = {'"': "'", "'": '"'}
 
 
