@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import IO, Any
+from operator import attrgetter, itemgetter
+from typing import IO, Any, Generic, TypeVar
 
 import msgspec
 
@@ -18,6 +19,7 @@ from .records import Errors, Record, Source, decoded, json_document, json_lines,
 Looks = Callable[[Any], bool]
 ReadRecords = Callable[[str, Iterator[Record]], Iterator[Request]]
 ReadLines = Callable[[str, Iterator[tuple[int, str]]], Iterator[Request]]
+_Read = TypeVar("_Read")
 
 
 _MOST_SKIPPED = 50
@@ -176,17 +178,18 @@ def _extras(chosen: JsonFormat, first: Record) -> Json:
     return {k: first.value[k] for k in ("chat_template", "vocab", "bos_token_id") if k in first.value}
 
 
-class _Following:
-    """Passes records on and remembers the line of the latest."""
+class _Following(Generic[_Read]):
+    """Passes records or lines on and remembers the line of the latest."""
 
-    def __init__(self, records: Iterator[Record]) -> None:
-        self._records = records
+    def __init__(self, items: Iterator[_Read], line_of: Callable[[_Read], int]) -> None:
+        self._items = items
+        self._line_of = line_of
         self.line = 1
 
-    def __iter__(self) -> Iterator[Record]:
-        for record in self._records:
-            self.line = record.line
-            yield record
+    def __iter__(self) -> Iterator[_Read]:
+        for item in self._items:
+            self.line = self._line_of(item)
+            yield item
 
 
 _MALFORMED = (
@@ -203,7 +206,7 @@ def _requests(source: Source, chosen: JsonFormat, records: Iterator[Record]) -> 
 
     Where each record is a request of its own, one that cannot be read is noted and stepped over.
     """
-    following = _Following(records)
+    following = _Following(records, attrgetter("line"))
     found = chosen.read(source.name, iter(following))
     count = 0
     while True:
@@ -223,7 +226,17 @@ def _requests(source: Source, chosen: JsonFormat, records: Iterator[Record]) -> 
         raise UnusableInput(source.name, f"no request in this {chosen.name} input")
 
 
-def _next_request(name: str, chosen: JsonFormat, found: Iterator[Request], following: _Following) -> Request | None:
+def _logged(source: Source, chosen: TextFormat) -> Iterator[Request]:
+    """The requests of a log."""
+    following = _Following(text_lines(source), itemgetter(0))
+    found = chosen.read(source.name, iter(following))
+    while (request := _next_request(source.name, chosen, found, following)) is not None:
+        yield request
+
+
+def _next_request(
+    name: str, chosen: JsonFormat | TextFormat, found: Iterator[Request], following: _Following[Any]
+) -> Request | None:
     """The next request. Raises: UnusableInput, with the line, for a field of the wrong type or nested too deeply."""
     try:
         request = next(found, None)
@@ -261,4 +274,4 @@ def _open_text(source: Source, input_format: str | None) -> TraceInput:
     chosen = known or next((f for f in TEXT_FORMATS if f.looks(head)), None)
     if chosen is None:
         raise UnusableInput(source.name, "no known format", 1)
-    return TraceInput(chosen.name, chosen.read(source.name, text_lines(source)))
+    return TraceInput(chosen.name, _logged(source, chosen))

@@ -132,3 +132,17 @@ def test_an_answer_in_a_log_that_is_no_literal(answer: str) -> None:
     )
     (request,) = open_trace("x", io.BytesIO(log.encode())).requests
     assert request.usage is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["{'meta_info': 5}", "{'meta_info': {'prompt_tokens': 'x'}}", "{'text': 5}", "{'meta_info': {'e2e_latency': 'x'}}"],
+)
+def test_an_answer_in_a_log_of_other_types_names_its_line(answer: str) -> None:
+    log = (
+        "[2026-01-01 00:00:00] Receive: obj=GenerateReqInput(rid='a', text='hello')\n"
+        f"[2026-01-01 00:00:01] Finish: obj=GenerateReqInput(rid='a', x) out={answer}\n"
+    )
+    with pytest.raises(UnusableInput, match="sglang-log record has another type") as caught:
+        list(open_trace("x", io.BytesIO(log.encode())).requests)
+    assert caught.value.line == 2
