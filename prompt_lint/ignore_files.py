@@ -11,7 +11,7 @@ _FILE = ".gitignore"
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    base: Path
+    base: str  # the folder of its file, with a slash behind it
     pattern: re.Pattern[str]
     keeps: bool
     folders_only: bool
@@ -39,7 +39,7 @@ class IgnoreRules:
             lines = (folder / _FILE).read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:  # there is none
             return self
-        base = folder.resolve()
+        base = f"{folder.resolve().as_posix().rstrip('/')}/"
         own = (rule for line in lines if (rule := _rule(base, line)) is not None)
         return IgnoreRules((*self.rules, *own))
 
@@ -47,16 +47,15 @@ class IgnoreRules:
         """Whether a file or folder is left out."""
         if not self.rules:
             return False
-        path = path.parent.resolve() / path.name
+        whole = (path.parent.resolve() / path.name).as_posix()
         for rule in reversed(self.rules):
-            if rule.folders_only and not path.is_dir():
-                continue
-            if path.is_relative_to(rule.base) and rule.pattern.fullmatch(path.relative_to(rule.base).as_posix()):
+            matches = whole.startswith(rule.base) and rule.pattern.fullmatch(whole, len(rule.base))
+            if matches and (not rule.folders_only or path.is_dir()):
                 return not rule.keeps
         return False
 
 
-def _rule(base: Path, line: str) -> _Rule | None:
+def _rule(base: str, line: str) -> _Rule | None:
     """A line as a rule; None for a blank one or a comment."""
     line = re.sub(r"(?<!\\) +$", "", line)
     if not line or line.startswith("#"):
