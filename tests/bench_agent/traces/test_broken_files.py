@@ -23,7 +23,7 @@ GOOD = '{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "
     [
         (b"", "an empty file"),
         (b"\n \n", "no format that is known|no session"),
-        (gzip.compress(GOOD.encode()), r"compressed with gzip.*\(unpack it first: gunzip\)"),
+        (gzip.compress(GOOD.encode(), mtime=0), r"compressed with gzip.*\(unpack it first: gunzip\)"),
         (bz2.compress(GOOD.encode()), "compressed with bzip2"),
         (lzma.compress(GOOD.encode()), "compressed with xz"),
         (b"\x28\xb5\x2f\xfd" + b"\x00" * 20, r"compressed with zstd.*zstd -d"),
@@ -37,6 +37,10 @@ GOOD = '{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "
         (b'{"colour": "red"}\n', "no format that is known here .*--format"),
         (b"[]", "no format that is known|no session"),
         (b"null", "no format that is known|no session"),
+    ],
+    ids=[
+        *("empty", "blank", "gzip", "bzip2", "xz", "zstd", "zip", "Parquet", "UTF-16", "every byte", "zeros"),
+        *("deep", "words", "other objects", "no items", "null"),
     ],
 )
 @pytest.mark.parametrize("suffix", [".jsonl", ".json", ".txt"])
