@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import pytest
+from scripted_engine import ScriptedEngine
 
 from sessile.server.client import (
     NO_RETRIES,
@@ -338,10 +339,11 @@ async def test_the_blocks_own_error_counts(front: Any, caplog: pytest.LogCapture
         assert "was not closed" in caplog.text
 
 
-def _converse(target: str) -> list[str]:
+def _converse(target: str, engine: ScriptedEngine) -> list[str]:
     said: list[str] = []
     with SessionClient(target) as client, client.open(system="sync") as session:
         said += [delta.text for delta in session.generate(messages="hi", sampling=GREEDY)]
+        engine.will_say([64, 65, 66, 257], gate=asyncio.Event())  # it is not over before it is cancelled
         with session.generate(messages="again", sampling=GREEDY) as turn:
             next(turn)
         session.refresh()
@@ -362,7 +364,7 @@ def _converse(target: str) -> list[str]:
 
 
 async def test_the_synchronous_client(front: Any) -> None:
-    said = await asyncio.to_thread(_converse, front.target)
+    said = await asyncio.to_thread(_converse, front.target, front.engine)
     async with front.client() as client, client.open(system="sync") as session:
         turn = session.generate(messages="hi", sampling=GREEDY)
         await turn.wait()
